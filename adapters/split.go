@@ -312,7 +312,7 @@ func openFence(line string) fence {
 	indent, rest := indentation(line)
 	for {
 		n := listMark(rest)
-		if n == 0 {
+		if n == 0 || indent > maxFenceIndent {
 			break
 		}
 		more, after := indentation(rest[n:])
@@ -366,10 +366,14 @@ func listMark(s string) int {
 	return 0
 }
 
-// indentation returns the columns of white space in front, and what follows.
+// indentation returns the columns of white space in front, and what follows. It
+// stops looking where no fence can be any more.
 func indentation(s string) (int, string) {
 	columns := 0
 	for i := range len(s) {
+		if columns > maxFenceIndent+4 {
+			return columns, s[i:]
+		}
 		switch s[i] {
 		case ' ':
 			columns++
