@@ -165,26 +165,26 @@ func (s *Server) Requests() []*Request {
 // Served returns how many requests have come.
 func (s *Server) Served() int64 { return s.served.Load() }
 
-// next records a request and decides its reply.
-func (s *Server) next(req *Request) Reply {
+// scripted takes the next reply of the script, if there is one.
+func (s *Server) scripted() (Reply, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.script) == 0 {
+		return Reply{}, false
+	}
+	r := s.script[0]
+	s.script = s.script[1:]
+	return r, true
+}
+
+func (s *Server) record(req *Request) {
 	s.served.Add(1)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.requests) == keep {
 		s.requests = s.requests[:copy(s.requests, s.requests[1:])]
 	}
 	s.requests = append(s.requests, req)
-	handle := s.handle
-	if len(s.script) > 0 {
-		r := s.script[0]
-		s.script = s.script[1:]
-		s.mu.Unlock()
-		return r
-	}
-	s.mu.Unlock()
-	if handle != nil {
-		return handle(req)
-	}
-	return Echo(req)
 }
 
 func (s *Server) read(w http.ResponseWriter, r *http.Request) *Request {
@@ -200,28 +200,40 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) *Request {
 			return nil
 		}
 	}
+	s.record(req)
 	return req
 }
 
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
-	if req := s.read(w, r); req != nil {
-		s.next(req).write(w, r)
-	}
-}
-
-func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	req := s.read(w, r)
 	if req == nil {
 		return
 	}
-	s.mu.Lock()
-	scripted := len(s.script) > 0
-	models := s.models
-	s.mu.Unlock()
-	if scripted { // a script may also refuse this
-		s.next(req).write(w, r)
+	reply, ok := s.scripted()
+	if !ok {
+		s.mu.Lock()
+		handle := s.handle
+		s.mu.Unlock()
+		if handle == nil {
+			handle = Echo
+		}
+		reply = handle(req)
+	}
+	reply.write(w, r)
+}
+
+// list answers for the models, unless the script has something else to say.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	if s.read(w, r) == nil {
 		return
 	}
+	if reply, ok := s.scripted(); ok {
+		reply.write(w, r)
+		return
+	}
+	s.mu.Lock()
+	models := s.models
+	s.mu.Unlock()
 	type model struct {
 		ID     string `json:"id"`
 		Object string `json:"object"`
