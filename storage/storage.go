@@ -82,8 +82,8 @@ type DB struct {
 	disk   *disk    // nil when read-only
 	reads  *sql.DB
 
-	mu    sync.Mutex // guards stmts
-	stmts map[string]*sql.Stmt
+	mu    sync.Mutex           // guards stmts
+	stmts map[string]*sql.Stmt // of the readers; nil once the database is closed
 }
 
 var (
@@ -238,18 +238,35 @@ func (db *DB) dsn(values url.Values) string {
 // Close finishes what was begun and closes the database. Calls that wait get
 // [ErrClosed].
 func (db *DB) Close() error {
+	db.mu.Lock()
+	stmts := db.stmts
+	db.stmts = nil
+	db.mu.Unlock()
+	if stmts == nil {
+		return nil
+	}
 	var errs []error
 	if db.writer != nil {
 		errs = append(errs, db.writer.close())
 	}
 	if db.reads != nil {
-		errs = append(errs, db.reads.Close())
+		errs = append(errs, closeStmts(stmts), db.reads.Close())
 	}
 	if db.pool != nil {
 		errs = append(errs, db.pool.Close())
 	}
 	if db.lock != nil {
 		errs = append(errs, db.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeStmts closes prepared statements: as long as one is open, SQLite keeps the
+// connection, and with it the log that the last one to close would clear away.
+func closeStmts(stmts map[string]*sql.Stmt) error {
+	var errs []error
+	for _, s := range stmts {
+		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -286,6 +303,9 @@ func (db *DB) write(ctx context.Context, fn func(ctx context.Context, t *tx) err
 func (db *DB) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
+	if db.stmts == nil {
+		return nil, ErrClosed
+	}
 	if s, ok := db.stmts[query]; ok {
 		return s, nil
 	}

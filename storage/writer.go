@@ -126,7 +126,7 @@ func (w *writer) broken() error {
 func (w *writer) close() error {
 	close(w.closing)
 	<-w.closed
-	return w.conn.Close()
+	return errors.Join(closeStmts(w.tx.stmts), w.conn.Close())
 }
 
 func (w *writer) run() {
