@@ -564,7 +564,7 @@ func (s *Server) post(r *http.Request, in *room, fields map[string]any) (int, er
 		At: s.conf.Now(),
 	}
 	if !silent {
-		p.Mentions = mentions(text)
+		p.Mentions = Mentions(text)
 	}
 	in.messages[p.ID] = note{actor: p.Actor, name: s.conf.BotName + " (Bot)", text: text}
 	s.posted = append(s.posted, p)

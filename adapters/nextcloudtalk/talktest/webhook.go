@@ -329,11 +329,11 @@ func appendQuoted(b []byte, s string) []byte {
 }
 
 // mention is how the server finds mentions in a text. What comes before the @ is
-// looked at in mentions, as Go has no look-behind.
+// looked at in Mentions, as Go has no look-behind.
 var mention = regexp.MustCompile(`(?i)^@("guest/[a-f0-9]+"|"(?:federated_)?(?:group|team|user)/[a-z0-9_\-@.' /:]+"|"[a-z0-9_\-@.' ]+"|[a-z0-9_\-@.']+)`)
 
-// mentions returns who a text notifies.
-func mentions(text string) []string {
+// Mentions returns whom the server would notify because of a text.
+func Mentions(text string) []string {
 	var found []string
 	for i := range len(text) {
 		if text[i] != '@' || i > 0 && !strings.ContainsRune("-@.' \t\n\r\v\f", rune(text[i-1])) {
