@@ -93,7 +93,8 @@ var (
 
 // Open opens the database in conf.Dir, creating or upgrading it when needed. It
 // fails with [ErrInUse], [ErrNotWritable], [ErrLocked], [ErrDamaged], [ErrNewer],
-// [ErrOlder] or [ErrFull] where one of these is the reason.
+// [ErrOlder] or [ErrFull] where one of these is the reason, and with
+// [os.ErrNotExist] when there is nothing to read.
 func Open(ctx context.Context, conf Config, log *slog.Logger) (_ *DB, err error) {
 	if err := conf.Validate(); err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func Open(ctx context.Context, conf Config, log *slog.Logger) (_ *DB, err error)
 
 func (db *DB) openReadOnly(ctx context.Context) error {
 	if _, err := os.Stat(db.path()); err != nil {
-		return err
+		return fmt.Errorf("there is no database to read; start the service once: %w", err)
 	}
 	db.openReaders()
 	have, want, err := db.versions(ctx, db.reads)

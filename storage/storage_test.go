@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -40,10 +41,12 @@ func TestTranscripts(t *testing.T) {
 }
 
 func TestPipeline(t *testing.T) {
+	var queries []string // of all tests
 	storetest.Run(t, func(t *testing.T) storetest.Stores {
 		dir := t.TempDir()
 		db := start(t, storage.Config{Dir: dir})
 		stop := sync.OnceFunc(func() {
+			queries = append(queries, db.Queries()...)
 			if err := db.Close(); err != nil {
 				t.Errorf("close: %v", err)
 			}
@@ -69,6 +72,10 @@ func TestPipeline(t *testing.T) {
 			},
 		}
 	})
+	dir := t.TempDir()
+	open(t, storage.Config{Dir: dir})
+	slices.Sort(queries)
+	noTableIsRead(t, dir, slices.Compact(queries))
 }
 
 func files(t *testing.T, dir string) []string {
