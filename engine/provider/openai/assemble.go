@@ -128,6 +128,9 @@ func malformed(format string, args ...any) *provider.Error {
 
 // add takes in one chunk.
 func (a *assembler) add(data []byte) error {
+	if text, model, ok := quick(data); ok && (len(model) == 0 || string(model) == a.model) {
+		return a.say(string(text))
+	}
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
 		return malformed("an event of the answer is malformed")
