@@ -383,7 +383,7 @@ func TestOldDatabaseIsUpgraded(t *testing.T) {
 	tr, err := db.Trace(t.Context(), "m1")
 	must(t, err)
 	if len(tr) != 1 || tr[0].Row.Message.Quote.Text != "earlier" || tr[0].Row.Message.Attachments[0].Name != "a.txt" ||
-		tr[0].Run.Reason != session.EndAnswered || tr[0].Deliveries[0].RemoteID != "r1" {
+		tr[0].Run.Reason != session.EndAnswered || tr[0].Deliveries[1].RemoteID != "r1" {
 		t.Errorf("trace of an old message: %+v", tr)
 	}
 	evs, err := db.Events(t.Context(), "sess_1", 0, 0)

@@ -259,7 +259,7 @@ func (db *DB) Settle(ctx context.Context, s pipeline.Settle) error {
 	})
 }
 
-// now is the clock for rows whose caller did not say when.
+// orNow is at, or the time of now for callers that did not say when.
 func orNow(at time.Time, now func() time.Time) time.Time {
 	if at.IsZero() {
 		return now()

@@ -14,6 +14,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -153,7 +154,7 @@ func (db *DB) openService(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
 	}
-	size, err := f.Seek(0, 2)
+	size, err := f.Seek(0, io.SeekEnd)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}

@@ -16,14 +16,12 @@ type usageRow struct {
 	run     session.RunID
 	at      int64
 	model   string
-	last    int64 // the prompt of the attempt that counted
 	sum     pipeline.Usage
 }
 
 func usageOf(e session.Event, a *session.Assistant) usageRow {
 	return usageRow{
 		session: e.Session, seq: e.Seq, run: e.Run, at: micros(e.Time), model: a.Model,
-		last: int64(a.Usage.Input),
 		sum: pipeline.Usage{
 			Calls:       1,
 			Input:       int64(a.Usage.Input) + int64(a.Wasted.Input),
