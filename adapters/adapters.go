@@ -200,9 +200,10 @@ type Reactor interface {
 // Finder is the role of a platform that can tell whether a message was posted,
 // which settles a send whose outcome nobody saw.
 type Finder interface {
-	// Find looks for the message with m.Key. found is false only when it is
-	// certainly not there.
-	Find(ctx context.Context, m OutboundMessage) (id MessageID, found bool, err error)
+	// Find looks for the message with m.Key, which was sent at since or later.
+	// found is false only when it is certainly not there. [ErrCannotLook] means
+	// that this channel is not set up for looking.
+	Find(ctx context.Context, m OutboundMessage, since time.Time) (id MessageID, found bool, err error)
 }
 
 // Finding is one result of a check, for `bot doctor` and /readyz.
@@ -223,6 +224,8 @@ var (
 	ErrSignature = errors.New("signature does not match")
 	// ErrMalformed means that the platform would not send this: 400.
 	ErrMalformed = errors.New("malformed request")
+	// ErrCannotLook means that a [Finder] has no way to look.
+	ErrCannotLook = errors.New("the channel cannot look for its own messages")
 )
 
 // Scope is how far a refusal reaches.
