@@ -30,6 +30,13 @@ func benchRow(n int64) pipeline.InboxRow {
 	}}
 }
 
+func closed(b *testing.B, closer func() error) {
+	b.Helper()
+	if err := closer(); err != nil {
+		b.Error(err)
+	}
+}
+
 // BenchmarkAccept stores one message a call for 64 clients; compare it with
 // BenchmarkAcceptTwin, which is what this machine can do.
 func BenchmarkAccept(b *testing.B) {
@@ -61,13 +68,13 @@ func BenchmarkAcceptTwin(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer pool.Close()
+	defer closed(b, pool.Close)
 	ctx := context.Background()
 	conn, err := pool.Conn(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer conn.Close()
+	defer closed(b, conn.Close)
 	const q = `
 		INSERT INTO inbox (channel, message_id, digest, room, thread, person, state, reason, run, received_at, facts, content)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
@@ -77,7 +84,7 @@ func BenchmarkAcceptTwin(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer insert.Close()
+	defer closed(b, insert.Close)
 	type row struct {
 		pipeline.InboxRow
 		text string
