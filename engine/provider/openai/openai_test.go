@@ -554,6 +554,28 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
+func TestTheEndOfTheStreamIsReadToo(t *testing.T) {
+	// The end comes apart from the mark that announces it, as it does on a real
+	// line: leaving at the mark would break every connection off.
+	s := server(t)
+	p := dial(t, s.URL())
+	from := map[string]bool{}
+	const calls = 8
+	for range calls {
+		end := make(chan struct{})
+		s.Script(openaitest.Stream(openaitest.Content("x"), openaitest.Finish("stop"), openaitest.Done(), openaitest.Hold(end), openaitest.Comments(1)))
+		if _, err := p.Stream(t.Context(), ask("hello"), func(string) { close(end) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range s.Requests() {
+		from[r.Remote] = true
+	}
+	if len(from) > calls/2 {
+		t.Errorf("%d connections for %d calls", len(from), calls)
+	}
+}
+
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	thief := server(t)
 	for _, status := range []int{301, 302, 307, 308} {
@@ -672,7 +694,7 @@ type line func(*http.Request) (*http.Response, error)
 func (f line) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // piped is a stream whose server is f, and how long it took.
-func piped(t *testing.T, f func(ctx context.Context, w io.Writer)) (time.Duration, *provider.Response, error) {
+func piped(t *testing.T, f func(ctx context.Context, w io.Writer), onText func(string)) (time.Duration, *provider.Response, error) {
 	t.Helper()
 	done := make(chan struct{})
 	p, err := openai.New(openai.Config{Model: "m", BaseURL: "http://h/v1", Client: &http.Client{Transport: line(func(r *http.Request) (*http.Response, error) {
@@ -689,7 +711,7 @@ func piped(t *testing.T, f func(ctx context.Context, w io.Writer)) (time.Duratio
 		t.Fatal(err)
 	}
 	start := time.Now()
-	resp, err := p.Stream(t.Context(), ask("hello"), nil)
+	resp, err := p.Stream(t.Context(), ask("hello"), onText)
 	took := time.Since(start)
 	<-done
 	return took, resp, err
@@ -745,7 +767,7 @@ func TestStalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				took, resp, err := piped(t, tc.server)
+				took, resp, err := piped(t, tc.server, nil)
 				if took != tc.after {
 					t.Errorf("it took %v, want %v", took, tc.after)
 				}
@@ -762,14 +784,11 @@ func TestStalls(t *testing.T) {
 
 func TestASlowReaderIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := openai.New(openai.Config{Model: "m", BaseURL: "http://h/v1", Client: &http.Client{Transport: line(func(r *http.Request) (*http.Response, error) {
-			body := openaitest.Content("a").Raw + openaitest.Content("b").Raw + openaitest.Finish("stop").Raw + openaitest.Done().Raw
-			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body))}, nil
-		})}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := p.Stream(t.Context(), ask("hello"), func(string) { time.Sleep(4 * time.Minute) })
+		_, resp, err := piped(t, func(_ context.Context, w io.Writer) {
+			for _, p := range []openaitest.Part{openaitest.Content("a"), openaitest.Content("b"), openaitest.Finish("stop"), openaitest.Done()} {
+				_, _ = io.WriteString(w, p.Raw)
+			}
+		}, func(string) { time.Sleep(4 * time.Minute) })
 		if err != nil || resp.Text != "ab" {
 			t.Errorf("got %v, %v", resp, err)
 		}
