@@ -8,6 +8,7 @@
 package openaitest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -107,7 +108,7 @@ type Server struct {
 // Start returns a server that listens on addr, "127.0.0.1:0" where any free port
 // will do.
 func Start(addr string) (*Server, error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("start model server: %w", err)
 	}
