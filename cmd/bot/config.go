@@ -44,7 +44,9 @@ type Config struct {
 
 	File     string    `toml:"-"` // where it was read from, as it was named
 	Warnings []Warning `toml:"-"`
-	borrowed []adapters.Secret
+	// Borrowed is what came from the environment and files. It is exported
+	// because fmt would print a field that is not in plain.
+	Borrowed []adapters.Secret `toml:"-"`
 }
 
 // BotConfig is who the bot is.
@@ -253,7 +255,7 @@ func (d *decoder) config(data []byte) (*Config, []Warning, error) {
 	c := defaultConfig()
 	c.File = d.file
 	d.into(d.doc.root, reflect.ValueOf(c).Elem())
-	c.borrowed = d.borrowed
+	c.Borrowed = d.borrowed
 	if !d.doc.broken {
 		d.check(c)
 	}
@@ -489,7 +491,7 @@ func unjoin(err error) []error {
 // enough to be told from ordinary text.
 func Secrets(c *Config) []string {
 	all := secretsIn(reflect.ValueOf(c))
-	for _, s := range c.borrowed {
+	for _, s := range c.Borrowed {
 		all = append(all, s.Reveal())
 	}
 	all = slices.DeleteFunc(all, func(s string) bool { return len(s) < shortestSecret })
