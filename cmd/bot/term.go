@@ -210,7 +210,7 @@ func spin(w io.Writer, text string) (stop func()) {
 				fmt.Fprintf(w, "\r%c %s", frames[i%len(frames)], printable(text))
 			case <-done:
 				if i > 0 {
-					io.WriteString(w, "\r\x1b[K")
+					fmt.Fprint(w, "\r\x1b[K")
 				}
 				return
 			}
