@@ -4,5 +4,8 @@ package sandbox
 
 import "os/exec"
 
-// OwnGroup does nothing on this system: Cancel kills the command alone.
-func OwnGroup(*exec.Cmd) {}
+// ownGroup does nothing on this system: Cancel kills the command alone.
+func ownGroup(*exec.Cmd) {}
+
+// KillGroup does nothing on this system.
+func KillGroup(*exec.Cmd) {}

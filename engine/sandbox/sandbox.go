@@ -215,10 +215,14 @@ type Job struct {
 // Command returns the command, not started, with a Cancel and a WaitDelay that
 // end it and everything it started within a second of ctx's end. Its exit code is
 // the command's own, 128 and the signal's number, or 125 with a line on standard
-// error when it could not be confined. ExtraFiles are not passed on.
+// error when it could not be confined. ExtraFiles are not passed on. A nil Sandbox
+// runs commands as they are, in a process group of their own.
 func (s *Sandbox) Command(ctx context.Context, job Job, argv ...string) (*exec.Cmd, error) {
 	if len(argv) == 0 {
 		return nil, errors.New("no command")
+	}
+	if s == nil {
+		return unconfined(ctx, job, argv), nil
 	}
 	job.Dir = filepath.Clean(job.Dir)
 	for _, p := range append([]string{job.Dir}, job.Write...) {
@@ -233,6 +237,20 @@ func (s *Sandbox) Command(ctx context.Context, job Job, argv ...string) (*exec.C
 	}
 	return s.command(ctx, job, argv)
 }
+
+// unconfined returns a plain command.
+func unconfined(ctx context.Context, job Job, argv []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = job.Dir
+	cmd.Env = environ(job.Dir, job.Temp, job.Env)
+	cmd.WaitDelay = waitDelay
+	ownGroup(cmd)
+	return cmd
+}
+
+// waitDelay is when a command that was told to end and hangs is killed, and when
+// nobody waits any longer for those who still hold its output open.
+const waitDelay = 800 * time.Millisecond
 
 // path is where commands find programs.
 const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -34,8 +34,6 @@ type plan struct {
 const (
 	// grace is what a command has between SIGTERM and SIGKILL.
 	grace = 300 * time.Millisecond
-	// waitDelay is when the helper itself is killed, should it hang.
-	waitDelay = 800 * time.Millisecond
 	// probeTime is more than a helper needs on a machine that is very busy.
 	probeTime = 10 * time.Second
 

@@ -295,7 +295,7 @@ func (n *notice) Write(p []byte) (int, error) {
 }
 
 func TestLimitsHold(t *testing.T) {
-	b := open(t, Config{Limits: Limits{FileSize: 1 << 20, OpenFiles: 64, Processes: 40, CPU: time.Second, Memory: 256 << 20}})
+	b := open(t, Config{Limits: Limits{FileSize: 1 << 20, OpenFiles: 64, Processes: 40, CPU: time.Second, Memory: 2 << 30}})
 	if len(b.Status().Lacks()) > 0 {
 		t.Skip("needs every layer")
 	}
@@ -314,8 +314,8 @@ func TestLimitsHold(t *testing.T) {
 	if out, code := b.sh(t, Job{}, `i=0; while [ $i -lt 400 ]; do sleep 1000 & i=$((i+1)); done 2>&1; echo all`); code == 0 && strings.Contains(out, "all") {
 		t.Errorf("400 processes: exit %d, %q", code, out)
 	}
-	if out, code := b.sh(t, Job{}, `perl -e '$x = "x" x (1<<30); print length $x'`); code == 0 {
-		t.Errorf("a gigabyte: %q", out)
+	if out, code := b.sh(t, Job{}, `perl -e '$x = "x" x (4<<30); print length $x'`); code == 0 {
+		t.Errorf("four gigabytes: %q", out)
 	}
 }
 
