@@ -61,7 +61,8 @@ type Run struct {
 	Reason    session.EndReason
 }
 
-// DeliveryID numbers deliveries in the order they are to be sent.
+// DeliveryID numbers deliveries; parts of a text that was split once more have
+// higher numbers than what is sent after them.
 type DeliveryID int64
 
 // DeliveryState is where an outgoing message stands.
@@ -115,7 +116,7 @@ type Delivery struct {
 	SentAt    time.Time
 }
 
-// Verdict on an approval.
+// ApprovalState is where a question stands.
 type ApprovalState string
 
 // The states of an approval. Only an open one can be decided.
@@ -357,8 +358,9 @@ type Store interface {
 	AuditLog(ctx context.Context, limit int) ([]AuditEntry, error)
 	// Depth counts what is open.
 	Depth(ctx context.Context) (Depth, error)
-	// Trace returns the inbox rows with the platform message id, with the runs
-	// and deliveries that came of them.
+	// Trace returns the inbox rows with the platform message id, or, when there
+	// are none, those whose message id ends with "/" and id or whose run's id
+	// ends with id, with the runs and deliveries that came of them.
 	Trace(ctx context.Context, id adapters.MessageID) ([]Trace, error)
 }
 

@@ -3,10 +3,14 @@ package storage
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"trill/adapters"
 	"trill/pipeline"
 )
+
+// maxTraces bounds what one look finds.
+const maxTraces = 20
 
 // Trace implements [pipeline.Store].
 func (db *DB) Trace(ctx context.Context, id adapters.MessageID) ([]pipeline.Trace, error) {
@@ -14,6 +18,17 @@ func (db *DB) Trace(ctx context.Context, id adapters.MessageID) ([]pipeline.Trac
 	rows, err := all(ctx, db, scanInbox, q, id)
 	if err != nil {
 		return nil, err
+	}
+	if len(rows) == 0 && id != "" {
+		// The end of an id of a message or a run: what people and apologies
+		// show. It reads the whole index, for a person who waits.
+		const q = `
+			SELECT ` + inboxColumns + ` FROM inbox
+			WHERE message_id LIKE '%/' || $1 OR run LIKE '%' || $1 ORDER BY id DESC LIMIT $2`
+		like := strings.NewReplacer("%", "", "_", "").Replace(string(id))
+		if rows, err = all(ctx, db, scanInbox, q, like, maxTraces); err != nil {
+			return nil, err
+		}
 	}
 	var traces []pipeline.Trace
 	for _, r := range rows {

@@ -36,6 +36,21 @@ type Call struct {
 	Args json.RawMessage `json:"args"` // as the model wrote it; may be no JSON at all
 }
 
+// MarshalJSON writes arguments that are no JSON as a string, so that a transcript
+// with a model's mistake in it can still be written.
+func (c Call) MarshalJSON() ([]byte, error) {
+	type plain Call
+	p := plain(c)
+	if !json.Valid(p.Args) {
+		quoted, err := json.Marshal(string(p.Args))
+		if err != nil {
+			return nil, err
+		}
+		p.Args = quoted
+	}
+	return json.Marshal(p)
+}
+
 // Usage counts tokens of one model call, as the provider reported them.
 type Usage struct {
 	Input       int `json:"input"`                  // the whole prompt, cached part included

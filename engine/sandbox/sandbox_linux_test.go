@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // canary is in the environment of the tests, as secrets are in the service's.
@@ -148,6 +152,14 @@ func TestCommandsCannotReadOrWriteOutside(t *testing.T) {
 }
 
 func TestCommandsSeeNoVariableOfTheService(t *testing.T) {
+	b := confined(t)
+	shared := b
+	shared.Sandbox = &Sandbox{conf: b.conf, status: b.status}
+	shared.status.flags = 0 // sees all processes of the machine
+	out, _ := shared.sh(t, Job{}, "cat /proc/*/environ; cat /proc/"+strconv.Itoa(os.Getpid())+"/environ")
+	if strings.Contains(out, "kanarien") || !strings.Contains(out, "denied") {
+		t.Error("without namespaces the canary is there, or nothing was refused")
+	}
 	for _, mode := range []Mode{Auto, Off} {
 		t.Run(string(mode), func(t *testing.T) {
 			b := open(t, Config{Mode: mode})
@@ -166,9 +178,26 @@ func TestCommandsSeeNoVariableOfTheService(t *testing.T) {
 		})
 	}
 	// The canary is where a process that is not confined finds it.
-	out, err := os.ReadFile("/proc/self/environ")
-	if err != nil || !bytes.Contains(out, []byte(canary)) {
+	own, err := os.ReadFile("/proc/self/environ")
+	if err != nil || !bytes.Contains(own, []byte(canary)) {
 		t.Fatalf("no canary in our own environment: %v", err)
+	}
+}
+
+// A66: what could lead out of any confinement is no call that can be made.
+func TestDangerousSystemCallsAreRefused(t *testing.T) {
+	b := confined(t)
+	var script strings.Builder
+	for _, nr := range deniedCalls {
+		fmt.Fprintf(&script, "$r = syscall(%d,0,0,0,0,0); print \"%d gave $r, $!\\n\" unless $r == -1 && $!+0 == 1;\n", nr, nr)
+	}
+	fmt.Fprintf(&script, "$r = syscall(%d,%d,0,0,0,0); print \"clone gave $r, $!\\n\" unless $r == -1 && $!+0 == 1;\n", unix.SYS_CLONE, unix.CLONE_NEWUSER)
+	fmt.Fprintf(&script, "$r = syscall(%d,0,%d,0); print \"TIOCSTI gave $r, $!\\n\" unless $r == -1 && $!+0 == 1;\n", unix.SYS_IOCTL, unix.TIOCSTI)
+	fmt.Fprintf(&script, "$r = syscall(%d,%d,3,0); print \"socket gave $r, $!\\n\" unless $r == -1 && $!+0 == 13;\n", unix.SYS_SOCKET, unix.AF_VSOCK)
+	script.WriteString("print \"done\\n\";")
+	write(t, filepath.Join(b.dir, "calls.pl"), script.String())
+	if out, code := b.sh(t, Job{}, "perl calls.pl"); out != "done\n" {
+		t.Errorf("exit %d\n%s", code, out)
 	}
 }
 

@@ -55,7 +55,7 @@ func (m *Memory) Prompt(ctx context.Context, id ID) ([]Event, error) {
 	evs, err := m.Events(ctx, id, 0, 0)
 	for i := len(evs) - 1; i >= 0; i-- {
 		if t, ok := evs[i].Data.(*Trim); ok {
-			return evs[t.From-1:], err
+			return evs[min(max(t.From, 1)-1, int64(len(evs))):], err
 		}
 	}
 	return evs, err

@@ -105,6 +105,8 @@ type Retry struct {
 // Trim says that the prompt begins at event From from now on.
 type Trim struct {
 	From int64 `json:"from"`
+	// Task is the request being worked on, when it is before From.
+	Task string `json:"task,omitempty"`
 }
 
 // EndReason says why a run ended.
@@ -175,6 +177,29 @@ func New(k Kind) any {
 		return new(End)
 	}
 	return nil
+}
+
+// KindOf returns the kind of a payload, empty for anything else.
+func KindOf(data any) Kind {
+	switch data.(type) {
+	case *User:
+		return KindUser
+	case *Assistant:
+		return KindAssistant
+	case *ToolStart:
+		return KindToolStart
+	case *ToolResult:
+		return KindToolResult
+	case *Permission:
+		return KindPermission
+	case *Retry:
+		return KindRetry
+	case *Trim:
+		return KindTrim
+	case *End:
+		return KindEnd
+	}
+	return ""
 }
 
 // Decode reads a payload as it was stored. A kind that this version does not

@@ -51,7 +51,7 @@ func Shell(conf ShellConfig) Tool {
 		conf.Timeout = 2 * time.Minute
 	}
 	if conf.MaxTimeout == 0 {
-		conf.MaxTimeout = 10 * time.Minute
+		conf.MaxTimeout = max(10*time.Minute, conf.Timeout)
 	}
 	conf.Timeout = min(conf.Timeout, conf.MaxTimeout)
 	s := &shell{conf}

@@ -68,7 +68,7 @@ func get(t testing.TB, env Env, name string) string {
 // use calls a tool as the engine does.
 func use(t testing.TB, tl Tool, env Env, args string) Result {
 	t.Helper()
-	fixed, err := Validate(tl.Spec(), json.RawMessage(args))
+	fixed, err := Check(tl, json.RawMessage(args))
 	if err != nil {
 		t.Fatalf("%s %s: %v", tl.Spec().Name, args, err)
 	}
@@ -190,10 +190,19 @@ func TestForeignSchemas(t *testing.T) {
 			t.Errorf("%s: %s, %v", args, got, err)
 		}
 	}
+	if _, err := Check(foreign{spec}, json.RawMessage(`{"b":"x"}`)); err == nil {
+		t.Error("a tool without a validator of its own is not checked")
+	}
 	if _, err := Validate(Spec{Name: "bad", Schema: json.RawMessage(`{"type":5}`)}, json.RawMessage(`{}`)); err == nil {
 		t.Error("a schema that is none was taken")
 	}
 }
+
+// foreign is a tool that New did not make.
+type foreign struct{ spec Spec }
+
+func (f foreign) Spec() Spec                                                { return f.spec }
+func (f foreign) Run(context.Context, Env, json.RawMessage) (Result, error) { return Result{}, nil }
 
 func FuzzValidate(f *testing.F) {
 	for _, s := range []string{`{"path":"a"}`, `"{\"path\":1}"`, `{"names":"x","path":"y"}`, `{"count":"1e400"}`, `nul`, `{"path":"\ud800"}`} {

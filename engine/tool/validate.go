@@ -17,8 +17,19 @@ import (
 // maxArgs bounds the arguments of one call, in bytes.
 const maxArgs = 4 << 20
 
+// Check validates the arguments of a call of t: with the tool's own [Validator],
+// as those made by [New] have, or one made for this call.
+func Check(t Tool, args json.RawMessage) (json.RawMessage, error) {
+	if v, ok := t.(interface {
+		Validate(json.RawMessage) (json.RawMessage, error)
+	}); ok {
+		return v.Validate(args)
+	}
+	return Validate(t.Spec(), args)
+}
+
 // Validate checks the arguments of a call as a [Validator] does that is made for
-// this one call. Tools made by [New] carry their own.
+// this one call, which takes a hundred times as long.
 func Validate(spec Spec, args json.RawMessage) (json.RawMessage, error) {
 	v, err := NewValidator(spec)
 	if err != nil {
