@@ -31,10 +31,10 @@ func EditFile() Tool {
 }
 
 func editFile(_ context.Context, env Env, a editFileArgs) (Result, error) {
-	switch {
-	case a.Old == "":
+	if a.Old == "" {
 		return refuse("edit", a.Path, errMessage("old is empty; give the text to replace, or use write_file for a new file")), nil
-	case a.Old == a.New:
+	}
+	if a.Old == a.New {
 		return refuse("edit", a.Path, errMessage("old and new are the same")), nil
 	}
 	name, err := place(env, a.Path)
@@ -50,7 +50,7 @@ func editFile(_ context.Context, env Env, a editFileArgs) (Result, error) {
 		return refuse("edit", a.Path, err), nil
 	}
 	defer dir.Close()
-	text, _, err := readWhole(dir, base, editBytes)
+	text, err := readWhole(dir, base, editBytes)
 	if err != nil {
 		return refuse("edit", a.Path, err), nil
 	}

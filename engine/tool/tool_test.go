@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -449,10 +450,10 @@ func TestEditDoesNotOverwriteWhatChangedMeanwhile(t *testing.T) {
 	}
 	defer dir.Close()
 	put(t, filepath.Join(env.Dir, "f"), "theirs")
-	if err := replace(dir, base, []byte("edited"), info, []byte("mine")); err != errChanged {
+	if err := replace(dir, base, []byte("edited"), info, []byte("mine")); !errors.Is(err, errChanged) {
 		t.Errorf("changed file: %v", err)
 	}
-	if err := replace(dir, base, []byte("edited"), nil, nil); err != errChanged {
+	if err := replace(dir, base, []byte("edited"), nil, nil); !errors.Is(err, errChanged) {
 		t.Errorf("file that came: %v", err)
 	}
 	if got := get(t, env, "f"); got != "theirs" {
@@ -473,8 +474,12 @@ func FuzzEdit(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if after := get(t, env, "f"); res.Failed == (after != text) && !(after == text && strings.Contains(text, "\r\n")) {
-			t.Errorf("failed is %v, %q became %q: %s", res.Failed, text, after, res.Text)
+		after := get(t, env, "f")
+		if res.Failed && after != text {
+			t.Errorf("it failed with %q, but %q became %q", res.Text, text, after)
+		}
+		if want := strings.ReplaceAll(text, old, repl); !res.Failed && after != want && !strings.Contains(text, "\r\n") {
+			t.Errorf("%q became %q, want %q", text, after, want)
 		}
 	})
 }

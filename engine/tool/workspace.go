@@ -137,20 +137,20 @@ func openFile(r *os.Root, name string) (*os.File, fs.FileInfo, error) {
 }
 
 // readWhole reads a regular file of at most limit bytes.
-func readWhole(r *os.Root, name string, limit int64) ([]byte, fs.FileInfo, error) {
-	f, info, err := openFile(r, name)
+func readWhole(r *os.Root, name string, limit int64) ([]byte, error) {
+	f, _, err := openFile(r, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if int64(len(text)) > limit {
-		return nil, nil, errMessage(fmt.Sprintf("it has more than %s", size(limit)))
+		return nil, errMessage(fmt.Sprintf("it has more than %s", size(limit)))
 	}
-	return text, info, nil
+	return text, nil
 }
 
 // sniffed is how much of a file tells what it is.
@@ -260,7 +260,7 @@ func replace(dir *os.Root, base string, text []byte, was fs.FileInfo, old []byte
 		}
 		return dir.Rename(temp, base) // a file system without links
 	}
-	if now, _, err := readWhole(dir, base, int64(len(old))); err != nil || !bytes.Equal(now, old) {
+	if now, err := readWhole(dir, base, int64(len(old))); err != nil || !bytes.Equal(now, old) {
 		return errChanged
 	}
 	return dir.Rename(temp, base)

@@ -41,7 +41,7 @@ func writeFile(_ context.Context, env Env, a writeFileArgs) (Result, error) {
 	defer dir.Close()
 	var old []byte
 	if info != nil {
-		if old, _, err = readWhole(dir, base, editBytes); err != nil {
+		if old, err = readWhole(dir, base, editBytes); err != nil {
 			return refuse("write", a.Path, err), nil
 		}
 	}
