@@ -141,6 +141,8 @@ func (out *inspection) wrapped(name string, w wrapper, args []word, depth int) {
 		switch {
 		case text == "--":
 			i += 1 + max(skip, 0)
+		case text == "-" && has(strings.Fields(w.flags), text):
+			continue
 		case len(text) > 1 && (text[0] == '-' || text[0] == '+' && w.shell):
 			if value, rest := takesScript(text, scripts, w.shell); value {
 				switch {

@@ -250,6 +250,14 @@ func TestCommandLinesOfATeam(t *testing.T) {
 		{"ls | xargs -n1 grep rm", ask},
 		{"echo rm", allow},
 		{"rmdir x", deny},
+		{"su - bob -c 'rm x'", deny},
+		{"xargs -I{} sh -c 'rm {}'", deny},
+		{"bash <<< 'rm x'", deny},
+		{"cat - <<'E' | sh\nrm x\nE", ask},
+		{"coproc rm x", deny},
+		{"for PATH in a; do ls; done", ask},
+		{"time ls", allow},
+		{"time -p rm x", deny},
 
 		// Options that write or run.
 		{"find . -name '*.go'", allow},
@@ -355,6 +363,11 @@ func TestRulesForAllCommands(t *testing.T) {
 		{"a program without arguments is denied with them", "", []Rule{shellRule(allow, "*"), shellRule(deny, "curl")}, "curl x", deny},
 		{"an exact rule names its options", "", []Rule{shellRule(allow, "sort -o y x")}, "sort -o y x", allow},
 		{"a rule that names the option", "", []Rule{shellRule(allow, "git diff --output=/tmp/*")}, "git diff --output=/tmp/x", allow},
+		{"a file after a change of folder", "", []Rule{shellRule(allow, "cd *"), shellRule(allow, "ls*"), {Tool: "write_file", When: "out/*", Decision: allow}}, "cd x; ls > out/x", ask},
+		{"or before one, as it may be in a loop", "", []Rule{shellRule(allow, "cd *"), shellRule(allow, "ls*"), {Tool: "write_file", When: "out/*", Decision: allow}}, "ls > out/x; cd x", ask},
+		{"a file by the end of its name", "", []Rule{shellRule(allow, "ls*"), {Tool: "write_file", When: "*.md", Decision: allow}}, "ls > x.md", allow},
+		{"a file outside of the workspace", "", []Rule{shellRule(allow, "ls*"), {Tool: "write_file", When: "*.md", Decision: allow}}, "ls > /x.md", ask},
+		{"a file above it", "", []Rule{shellRule(allow, "ls*"), {Tool: "write_file", Decision: allow}}, "ls > ../x.md", ask},
 		{"and the option twice", "", []Rule{shellRule(allow, "git diff --output=/tmp/*")}, "git diff --output=/tmp/x --output=y", ask},
 	}
 	for _, tt := range tests {
@@ -372,6 +385,7 @@ func TestOtherTools(t *testing.T) {
 		{Tool: "*", When: "secrets", Decision: deny},
 		{Tool: "write_file", When: "docs/*.md", Decision: allow},
 		{Tool: "*_file", When: "private/*", Decision: ask},
+		{Tool: "write_file", When: "*.txt", Decision: allow},
 		{Tool: "mcp_delete*", Decision: deny},
 		{Tool: "mcp_mail", When: "*@evil.example*", Decision: deny},
 		{Tool: "mcp_mail", Role: "operator", Decision: allow},
@@ -395,6 +409,9 @@ func TestOtherTools(t *testing.T) {
 		{"a path that leaves it", callOf("write_file", map[string]any{"path": "docs/../b.md"}), ask},
 		{"a path that leaves the workspace", callOf("write_file", map[string]any{"path": "../docs/b.md"}), ask},
 		{"an absolute path", callOf("write_file", map[string]any{"path": "/docs/b.md"}), ask},
+		{"a file by the end of its name", callOf("write_file", map[string]any{"path": "a/b.txt"}), allow},
+		{"the same elsewhere", callOf("write_file", map[string]any{"path": "/a/b.txt"}), ask},
+		{"and above", callOf("write_file", map[string]any{"path": "a/../../b.txt"}), ask},
 		{"a folder that is denied", callOf("read_file", map[string]any{"path": "secrets/x"}), deny},
 		{"by another way", callOf("read_file", map[string]any{"path": "a/.././secrets/x"}), deny},
 		{"from the root", callOf("read_file", map[string]any{"path": "/secrets/x"}), deny},
@@ -567,18 +584,16 @@ func FuzzJudge(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	rules := teamRules()
-	p, err := New(Config{Rules: rules})
-	if err != nil {
-		f.Fatal(err)
-	}
+	p := newPolicy(f, "", teamRules()...)
+	strict := newPolicy(f, "", append(teamRules(), shellRule(deny, "*a*"))...)
 	f.Fuzz(func(t *testing.T, line string) {
-		got := p.Judge(t.Context(), shellCall(line))
-		again := p.Judge(t.Context(), shellCall(line+"\nrm x"))
-		if strictness(got.Decision) > 2 || got.Reason == "" || len(got.Reason) > 2000 {
+		got, stricter := p.Judge(t.Context(), shellCall(line)), strict.Judge(t.Context(), shellCall(line))
+		if got.Reason == "" || len(got.Reason) > 2000 {
 			t.Errorf("%+v", got)
 		}
-		_ = again
+		if strictness(stricter.Decision) < strictness(got.Decision) {
+			t.Errorf("%s (%s), and with one more deny %s (%s)", got.Decision, got.Reason, stricter.Decision, stricter.Reason)
+		}
 		for _, part := range p.Explain(shellCall(line)) {
 			if strings.ContainsAny(part.Text+part.Reason, "\n\r\x1b\x00") {
 				t.Errorf("not fit to be shown: %+q", part)

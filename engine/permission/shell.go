@@ -117,7 +117,6 @@ func (r *reader) read(line string, lang syntax.LangVariant) error {
 func (r *reader) settle() {
 	moved := false
 	for _, p := range r.parts {
-		moved = moved || p.opaque()
 		for _, f := range p.forms {
 			name, _, _ := strings.Cut(f.text, " ")
 			moved = moved || f.kind == command && (name == "cd" || name == "pushd" || name == "popd")

@@ -178,7 +178,7 @@ func join(words []word) (text string, known int) {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		if known < 0 && !(w.fixed() && !w.braces) {
+		if known < 0 && (!w.fixed() || w.braces) {
 			known = b.Len()
 			if w.fixed() {
 				known += strings.IndexByte(w.text+"{", '{')
