@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 //go:embed chat/*.md
@@ -26,6 +28,10 @@ func Chat() (*template.Template, error) {
 		"wait":   wait,
 		"day":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 		"line":   oneLine,
+		"sentence": func(s string) string {
+			r, n := utf8.DecodeRuneInString(s)
+			return strings.TrimRight(string(unicode.ToUpper(r))+s[n:], ".") + "."
+		},
 	})
 	for _, e := range entries {
 		text, err := files.ReadFile("chat/" + e.Name())

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -87,7 +88,7 @@ func run(ctx context.Context, helper sandbox.Helper, args []string, in io.Reader
 	if err != nil {
 		fmt.Fprintf(errOut, "bot: %v\n", err)
 		if pe, ok := errors.AsType[*kong.ParseError](err); ok && pe.Context != nil {
-			fmt.Fprintf(errOut, "See: bot %s -h\n", pe.Context.Command())
+			fmt.Fprintf(errOut, "See: %s -h\n", strings.TrimSpace("bot "+pe.Context.Command()))
 		}
 		return exitUsage
 	}
