@@ -272,7 +272,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	plain.status.flags = 0
 	for name, b := range map[string]box{"namespace": full, "adopted": plain, "off": open(t, Config{Mode: Off})} {
 		t.Run(name, func(t *testing.T) {
-			marker := "98765" + map[string]string{"namespace": "1", "adopted": "2", "off": "3"}[name]
+			marker := fmt.Sprintf("%d%d", 1000+len(name), os.Getpid()) // seconds that nobody else sleeps
 			for _, line := range []string{
 				"setsid sleep " + marker + " & echo out",
 				"sleep " + marker + " & (sleep " + marker + " &) ; echo out",

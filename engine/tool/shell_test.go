@@ -80,7 +80,7 @@ func TestShellStopsWhatTakesTooLong(t *testing.T) {
 	for name, shell := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			env := workspace(t, nil)
-			marker := fmt.Sprintf("8765%d", len(name)*7+int(name[0]))
+			marker := fmt.Sprintf("%d%d", 2000+int(name[0]), os.Getpid()) // seconds that nobody else sleeps
 			t.Parallel()
 			for _, command := range []string{
 				"echo begun; sleep " + marker,
@@ -105,7 +105,7 @@ func TestShellEndsWithItsContext(t *testing.T) {
 	for name, shell := range shells(t) {
 		t.Run(name, func(t *testing.T) {
 			env := workspace(t, nil)
-			marker := fmt.Sprintf("8766%d", len(name))
+			marker := fmt.Sprintf("%d%d", 3000+int(name[0]), os.Getpid())
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan Result)
 			go func() {
