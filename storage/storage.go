@@ -83,6 +83,9 @@ type DB struct {
 	disk   *disk    // nil when read-only
 	reads  *sql.DB
 
+	checking  chan struct{}      // closed when the check beside the work is over; nil without one
+	stopCheck context.CancelFunc // ends it early
+
 	mu    sync.Mutex           // guards stmts
 	stmts map[string]*sql.Stmt // of the readers; nil once the database is closed
 }
@@ -184,12 +187,38 @@ func (db *DB) openService(ctx context.Context) (err error) {
 	db.disk = newDisk(db.conf, db.log, db.now)
 	db.openReaders()
 	db.writer = newWriter(conn, db.disk, db.log)
+	if checkedFirst < size && size <= checkedBeside {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		db.checking, db.stopCheck = make(chan struct{}), cancel
+		go db.checkBeside(ctx)
+	}
 	return nil
 }
 
-// checkedSize is up to how large a file is checked at every start. A larger one
-// takes longer than a restart should; `bot doctor` checks it all.
-const checkedSize = 64 << 20
+// Up to checkedFirst bytes, a file is checked before anything else at every start.
+// A larger one would keep a restart waiting and is checked beside the work, unless
+// it has more than checkedBeside; `bot doctor` checks any.
+const (
+	checkedFirst  = 4 << 20
+	checkedBeside = 1 << 30
+)
+
+// checkBeside looks for damage while the service works. When it finds some,
+// nothing is stored any more.
+func (db *DB) checkBeside(ctx context.Context) {
+	defer close(db.checking)
+	pool, err := sql.Open("sqlite", db.dsn(url.Values{"_pragma": {"query_only(1)", "cache_size(-500)"}}))
+	if err == nil {
+		var conn *sql.Conn
+		if conn, err = pool.Conn(ctx); err == nil {
+			err = errors.Join(check(ctx, conn, "PRAGMA quick_check(10)"), conn.Close())
+		}
+		err = errors.Join(err, pool.Close())
+	}
+	if err != nil && ctx.Err() == nil {
+		db.log.Error("check of the database", "err", db.writer.judge(err))
+	}
+}
 
 // prepare checks the file and brings its schema up to date.
 func (db *DB) prepare(ctx context.Context, conn *sql.Conn, size int64) error {
@@ -200,7 +229,7 @@ func (db *DB) prepare(ctx context.Context, conn *sql.Conn, size int64) error {
 	if mode != "wal" {
 		return fmt.Errorf("%w: the file system cannot share memory between processes (journal mode is %s)", ErrNotWritable, mode)
 	}
-	if 0 < size && size <= checkedSize {
+	if 0 < size && size <= checkedFirst {
 		if err := check(ctx, conn, "PRAGMA quick_check(10)"); err != nil {
 			return err
 		}
@@ -248,6 +277,10 @@ func (db *DB) Close() error {
 		return nil
 	}
 	var errs []error
+	if db.checking != nil {
+		db.stopCheck()
+		<-db.checking
+	}
 	if db.writer != nil {
 		errs = append(errs, db.writer.close())
 	}

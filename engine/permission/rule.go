@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"trill/engine/internal/fnmatch"
 	"trill/engine/tool"
 )
 
@@ -87,7 +88,7 @@ func (r Rule) restricts(call tool.Call, part part) bool {
 		if !r.forTool(f.tool) {
 			continue
 		}
-		if match(r.When, f.text) || match(strings.TrimSuffix(r.When, "/")+f.kind.below(), f.text) {
+		if fnmatch.Match(r.When, f.text) || fnmatch.Match(strings.TrimSuffix(r.When, "/")+f.kind.below(), f.text) {
 			return true
 		}
 	}
@@ -132,7 +133,7 @@ func (r Rule) permits(call tool.Call, part part) bool {
 	case read:
 		return r.forTool("read_file") && r.matchPath(part.path)
 	}
-	return match(r.When, part.text)
+	return fnmatch.Match(r.When, part.text)
 }
 
 // permitsWrite is permits for what a command is redirected to: a rule for all
@@ -145,7 +146,7 @@ func (r Rule) permitsWrite(part part) bool {
 	if part.unclear != "" {
 		return false
 	}
-	if r.forTool(shellTool) && strings.HasPrefix(r.When, ">") && match(r.When, "> "+part.path) {
+	if r.forTool(shellTool) && strings.HasPrefix(r.When, ">") && fnmatch.Match(r.When, "> "+part.path) {
 		return true
 	}
 	inside := !path.IsAbs(part.path) && !isOutside(part.path) && !strings.HasPrefix(part.path, "~")
@@ -157,7 +158,7 @@ func (r Rule) matchPath(p string) bool {
 	if path.IsAbs(p) != path.IsAbs(r.When) || isOutside(p) != isOutside(r.When) {
 		return false
 	}
-	return match(r.When, p)
+	return fnmatch.Match(r.When, p)
 }
 
 func isOutside(p string) bool { return p == ".." || strings.HasPrefix(p, "../") }
@@ -185,12 +186,12 @@ func (r Rule) forAll() bool { return strings.Trim(r.When, "*") == "" }
 
 func (r Rule) forTool(name string) bool { return matchField(r.Tool, name) }
 
-func matchField(pattern, s string) bool { return pattern == "" || match(pattern, s) }
+func matchField(pattern, s string) bool { return pattern == "" || fnmatch.Match(pattern, s) }
 
 // matchNarrow matches a command with a rule that allows it. A program or its
 // first word with a * after it means that word, not words that begin so.
 func matchNarrow(when, text string) bool {
-	if !match(when, text) {
+	if !fnmatch.Match(when, text) {
 		return false
 	}
 	head, star := strings.CutSuffix(when, "*")
@@ -242,3 +243,14 @@ func (r Rule) namesAll(risks []risk) bool {
 	}
 	return true
 }
+
+// literal returns the beginning of a pattern that stands for itself.
+func literal(pattern string) string {
+	if i := strings.IndexAny(pattern, "*?["); i >= 0 {
+		return pattern[:i]
+	}
+	return pattern
+}
+
+// isGlob reports whether a pattern has anything that stands for something else.
+func isGlob(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -169,11 +170,12 @@ func (s Status) String() string {
 // Sandbox makes confined commands. It may be used from several goroutines.
 type Sandbox struct {
 	conf   Config
-	status Status
+	status func() Status // finds out once
 }
 
-// New finds out what the machine offers, by starting the helper a few times. In
-// mode required it fails when a layer is missing.
+// New returns a sandbox. What the machine offers is found out by starting the
+// helper a few times: in mode required at once, to fail when a layer is missing,
+// else before the first command.
 func New(h Helper, conf Config) (*Sandbox, error) {
 	if err := conf.Validate(); err != nil {
 		return nil, err
@@ -185,12 +187,16 @@ func New(h Helper, conf Config) (*Sandbox, error) {
 	if conf.Mode == "" {
 		conf.Mode = Auto
 	}
-	s := &Sandbox{conf: conf}
-	if conf.Mode == Off {
+	s := &Sandbox{conf: conf, status: sync.OnceValue(func() Status {
+		if conf.Mode == Off {
+			return Status{}
+		}
+		return Probe(h)
+	})}
+	if conf.Mode != Required {
 		return s, nil
 	}
-	s.status = Probe(h)
-	if lacks := s.status.Lacks(); conf.Mode == Required && len(lacks) > 0 {
+	if lacks := s.status().Lacks(); len(lacks) > 0 {
 		errs := make([]error, len(lacks))
 		for i, l := range lacks {
 			errs[i] = fmt.Errorf("mode: required, but %s: %s", l.What, l.Advice)
@@ -201,7 +207,7 @@ func New(h Helper, conf Config) (*Sandbox, error) {
 }
 
 // Status returns what commands are confined with; nothing in mode off.
-func (s *Sandbox) Status() Status { return s.status }
+func (s *Sandbox) Status() Status { return s.status() }
 
 // Job is what one command needs.
 type Job struct {

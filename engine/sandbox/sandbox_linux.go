@@ -96,7 +96,7 @@ func (s *Sandbox) command(ctx context.Context, job Job, argv []string) (*exec.Cm
 	p := plan{Limits: s.conf.Limits}
 	flags, temp := uintptr(0), job.Temp
 	if s.conf.Mode != Off {
-		flags = s.status.flags
+		flags = s.status().flags
 		if job.Network {
 			flags &^= unix.CLONE_NEWNET
 		}
@@ -104,7 +104,7 @@ func (s *Sandbox) command(ctx context.Context, job Job, argv []string) (*exec.Cm
 			flags = 0 // was only there for the network
 		}
 		p.Confine = true
-		p.Landlock, p.Seccomp = s.status.Landlock, s.status.Seccomp
+		p.Landlock, p.Seccomp = s.status().Landlock, s.status().Seccomp
 		p.Processes = flags&unix.CLONE_NEWPID != 0
 		p.Loopback = flags&unix.CLONE_NEWNET != 0
 		p.NoSockets = !job.Network && !p.Loopback

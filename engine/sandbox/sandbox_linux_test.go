@@ -151,11 +151,17 @@ func TestCommandsCannotReadOrWriteOutside(t *testing.T) {
 	}
 }
 
+// withoutNamespaces is the sandbox of a machine that has none.
+func withoutNamespaces(s *Sandbox) *Sandbox {
+	status := s.Status()
+	status.flags = 0
+	return &Sandbox{conf: s.conf, status: func() Status { return status }}
+}
+
 func TestCommandsSeeNoVariableOfTheService(t *testing.T) {
 	b := confined(t)
 	shared := b
-	shared.Sandbox = &Sandbox{conf: b.conf, status: b.status}
-	shared.status.flags = 0 // sees all processes of the machine
+	shared.Sandbox = withoutNamespaces(b.Sandbox) // sees all processes of the machine
 	out, _ := shared.sh(t, Job{}, "cat /proc/*/environ; cat /proc/"+strconv.Itoa(os.Getpid())+"/environ")
 	if strings.Contains(out, "kanarien") || !strings.Contains(out, "denied") {
 		t.Error("without namespaces the canary is there, or nothing was refused")
@@ -228,8 +234,7 @@ func TestCommandsHaveNoNetwork(t *testing.T) {
 		t.Fatalf("with a network: %q, so the test proves nothing", out)
 	}
 	noNamespace := b
-	noNamespace.Sandbox = &Sandbox{conf: b.conf, status: b.status}
-	noNamespace.status.flags = 0
+	noNamespace.Sandbox = withoutNamespaces(b.Sandbox)
 	for name, b := range map[string]box{"namespace": b, "seccomp": noNamespace} {
 		for _, line := range []string{connect, unixConnect(unixName), unixConnect(`\0trill-test-` + port)} {
 			if out, code := b.sh(t, Job{}, line); code == 0 || !strings.HasPrefix(out, "no: ") {
@@ -268,8 +273,7 @@ func alive(t *testing.T, marker string) int {
 func TestNothingIsLeftRunning(t *testing.T) {
 	full := open(t, Config{})
 	plain := full
-	plain.Sandbox = &Sandbox{conf: full.conf, status: full.status}
-	plain.status.flags = 0
+	plain.Sandbox = withoutNamespaces(full.Sandbox)
 	for name, b := range map[string]box{"namespace": full, "adopted": plain, "off": open(t, Config{Mode: Off})} {
 		t.Run(name, func(t *testing.T) {
 			marker := fmt.Sprintf("%d%d", 1000+len(name), os.Getpid()) // seconds that nobody else sleeps

@@ -1,160 +1,91 @@
-// Package fnmatch compares a text with a shell pattern, as permission rules and
-// file filters are written.
-//
-// It is not path.Match: a * also stands for a slash, so that one pattern covers
-// a whole command line or everything below a folder, and a pattern is never
-// wrong: what is no complete [class] stands for itself.
+// Package fnmatch matches the patterns that operators and models write: * ? [a-z].
 package fnmatch
 
-import "slices"
-
-// Match reports whether the whole of s matches pattern. In a pattern * stands for
-// any run of characters, also none, ? for one, [a-z] for one of these, [!a-z] for
-// one that is none of these, and \ takes a special meaning away. The time is
-// bounded by the product of the lengths.
-func Match(pattern, s string) bool {
-	return match(parse(pattern), []rune(s))
-}
-
-// Literal reports whether a pattern can match one text only.
-func Literal(pattern string) bool {
-	return !slices.ContainsFunc(parse(pattern), func(t token) bool { return t.kind != one })
-}
-
-// Prefix returns what every text that matches begins with.
-func Prefix(pattern string) string {
-	var out []rune
-	for _, t := range parse(pattern) {
-		if t.kind != one {
-			break
-		}
-		out = append(out, t.r)
-	}
-	return string(out)
-}
-
-type kind int
-
-const (
-	one   kind = iota // the character r
-	any1              // ?
-	star              // *
-	class             // [...]
+import (
+	"strings"
+	"unicode/utf8"
 )
 
-type token struct {
-	kind   kind
-	r      rune
-	not    bool
-	ranges []rune // pairs of first and last
-}
-
-func (t token) fits(r rune) bool {
-	switch t.kind {
-	case one:
-		return r == t.r
-	case any1:
-		return true
-	}
-	for i := 0; i < len(t.ranges); i += 2 {
-		if t.ranges[i] <= r && r <= t.ranges[i+1] {
-			return !t.not
-		}
-	}
-	return t.not
-}
-
-func parse(pattern string) []token {
-	p := []rune(pattern)
-	var out []token
-	for i := 0; i < len(p); i++ {
-		switch r := p[i]; {
-		case r == '*':
-			if len(out) == 0 || out[len(out)-1].kind != star {
-				out = append(out, token{kind: star})
+// Match reports whether pattern describes all of s, as fnmatch does: * stands
+// for any run of characters, also none and also with slashes, ? for one
+// character, and [abc], [a-z] or [!a-z] for one of a set. A [ that is not closed
+// stands for itself. It takes at most len(pattern) * len(s) steps.
+func Match(pattern, s string) bool {
+	p, i := 0, 0
+	star, mark := -1, 0 // where to go on when the last * has to take one more
+	for i < len(s) {
+		if p < len(pattern) {
+			if pattern[p] == '*' {
+				star, mark = p, i
+				p++
+				continue
 			}
-		case r == '?':
-			out = append(out, token{kind: any1})
-		case r == '\\' && i+1 < len(p):
-			i++
-			out = append(out, token{r: p[i]})
-		case r == '[':
-			t, n := parseClass(p[i+1:])
-			if n == 0 {
-				t = token{r: '['}
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if next, ok := matchOne(pattern, p, r, s[i:i+size]); ok {
+				p, i = next, i+size
+				continue
 			}
-			out = append(out, t)
-			i += n
-		default:
-			out = append(out, token{r: r})
 		}
-	}
-	return out
-}
-
-// parseClass reads what follows a [ and returns how many characters it took, 0
-// when there is no ] to end it.
-func parseClass(p []rune) (token, int) {
-	t := token{kind: class}
-	i := 0
-	if i < len(p) && (p[i] == '!' || p[i] == '^') {
-		t.not = true
-		i++
-	}
-	for first := true; ; first = false {
-		switch {
-		case i >= len(p):
-			return t, 0
-		case p[i] == ']' && !first: // as the first it stands for itself
-			return t, i + 1
-		}
-		low, n := classRune(p[i:])
-		if n == 0 {
-			return t, 0
-		}
-		i += n
-		high := low
-		if i+1 < len(p) && p[i] == '-' && p[i+1] != ']' {
-			if high, n = classRune(p[i+1:]); n == 0 {
-				return t, 0
-			}
-			i += 1 + n
-		}
-		t.ranges = append(t.ranges, low, high)
-	}
-}
-
-func classRune(p []rune) (rune, int) {
-	if p[0] != '\\' {
-		return p[0], 1
-	}
-	if len(p) < 2 {
-		return 0, 0
-	}
-	return p[1], 2
-}
-
-// match goes back to the newest star only: an earlier one could not do better.
-func match(p []token, s []rune) bool {
-	back, from := -1, 0 // the newest star, and where its text ends for now
-	i, j := 0, 0
-	for j < len(s) {
-		switch {
-		case i < len(p) && p[i].kind == star:
-			back, from = i, j
-			i++
-		case i < len(p) && p[i].fits(s[j]):
-			i++
-			j++
-		case back >= 0:
-			from++
-			i, j = back+1, from
-		default:
+		if star < 0 {
 			return false
 		}
+		_, size := utf8.DecodeRuneInString(s[mark:])
+		mark += size
+		p, i = star+1, mark
 	}
-	for i < len(p) && p[i].kind == star {
-		i++
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// matchOne matches the element of pattern at p with the character r, written
+// raw, and returns where the next element begins.
+func matchOne(pattern string, p int, r rune, raw string) (next int, ok bool) {
+	switch pattern[p] {
+	case '?':
+		return p + 1, true
+	case '[':
+		if set, next, closed := cutSet(pattern, p); closed {
+			return next, inSet(set, r)
+		}
 	}
-	return i == len(p)
+	if !strings.HasPrefix(pattern[p:], raw) {
+		return p, false
+	}
+	return p + len(raw), true
+}
+
+// cutSet returns what is between the [ at p and its ], which is not the first
+// character of the set.
+func cutSet(pattern string, p int) (set string, next int, closed bool) {
+	from := p + 1
+	if from < len(pattern) && (pattern[from] == '!' || pattern[from] == '^') {
+		from++
+	}
+	if from >= len(pattern) {
+		return "", p, false
+	}
+	end := strings.IndexByte(pattern[from+1:], ']')
+	if end < 0 {
+		return "", p, false
+	}
+	end += from + 1
+	return pattern[p+1 : end], end + 1, true
+}
+
+func inSet(set string, r rune) bool {
+	negated := set[0] == '!' || set[0] == '^'
+	if negated {
+		set = set[1:]
+	}
+	found := false
+	for set != "" {
+		lo, n := utf8.DecodeRuneInString(set)
+		set = set[n:]
+		hi := lo
+		if len(set) > 1 && set[0] == '-' {
+			hi, n = utf8.DecodeRuneInString(set[1:])
+			set = set[1+n:]
+		}
+		found = found || lo <= r && r <= hi
+	}
+	return found != negated
 }
