@@ -329,7 +329,7 @@ func BenchmarkTurnInALongSession(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			fill(b, db, "sess_long", events)
+			fillSession(b, db, "sess_long", events)
 			b.ResetTimer()
 			for i := range b.N {
 				for _, err := range eng.Run(context.Background(), engine.Request{Session: "sess_long", Run: session.RunID(fmt.Sprint("run_b", i)), Text: "hello"}) {
@@ -342,9 +342,9 @@ func BenchmarkTurnInALongSession(b *testing.B) {
 	}
 }
 
-// fill gives a session a past of so many events, of which the last are in the
+// fillSession gives a session a past of so many events, of which the last are in the
 // prompt.
-func fill(b *testing.B, db *storage.DB, id session.ID, events int) {
+func fillSession(b *testing.B, db *storage.DB, id session.ID, events int) {
 	b.Helper()
 	var evs []session.Event
 	add := func(data any) {

@@ -106,7 +106,7 @@ func examine(ctx context.Context, cfg *Config, helper sandbox.Helper) []section 
 			cancel()
 		}
 		if _, ok := ch.Adapter.(adapters.WebhookReceiver); ok {
-			s.Findings = append(s.Findings, adapters.Finding{OK: true, What: "webhook", Detail: "this service answers at /api/webhooks/" + string(name)})
+			s.Findings = append(s.Findings, adapters.Finding{OK: true, What: "webhook", Detail: "this service answers at " + cfg.Server.PublicURL + "/api/webhooks/" + string(name)})
 		}
 		sections = append(sections, s)
 	}
