@@ -91,7 +91,7 @@ func (p *Pipeline) exec(w *worker, a *activeRun) (err error) {
 		log.Error("no workspace", "err", err)
 		return p.conf.Engine.GiveUp(a.ctx, req, err, p.say("no-workspace", nil))
 	}
-	if a.Attempts > maxTries {
+	if a.Attempts > maxAttempts {
 		log.Error("run given up", "attempts", a.Attempts)
 		return p.conf.Engine.GiveUp(a.ctx, req, fmt.Errorf("given up after %d attempts", a.Attempts-1), p.say("gave-up", nil))
 	}

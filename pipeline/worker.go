@@ -225,8 +225,13 @@ func (w *worker) read(ctx context.Context) error {
 	return nil
 }
 
-// maxTries is how often a message or a run is tried before it is given up.
-const maxTries = 3
+const (
+	// maxTries is how often a message is tried before it is given up.
+	maxTries = 3
+	// maxAttempts is how many processes work on a run before it is given up. It
+	// is more, as a process may have ended for reasons of its own.
+	maxAttempts = 6
+)
 
 // guarded handles a message so that one that breaks us does not break the
 // thread.

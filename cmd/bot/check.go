@@ -34,6 +34,6 @@ func (c *configCheckCmd) Run(e *env) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(e.out, "note: %s\n", w)
 	}
-	fmt.Fprintf(e.out, "%s is fine: %d models, %d channels, %d grants.\n", cfg.File, len(cfg.Models), len(cfg.Channels), len(cfg.Access.Grant))
+	fmt.Fprintf(e.out, "%s is fine. Models: %d, channels: %d, grants: %d.\n", cfg.File, len(cfg.Models), len(cfg.Channels), len(cfg.Access.Grant))
 	return nil
 }

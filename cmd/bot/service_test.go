@@ -265,6 +265,8 @@ func (s *service) webhook(path string, header http.Header, body io.Reader) int {
 	return resp.StatusCode
 }
 
+// TestSignedMentionGetsOneSignedReply is the main job, and A01 and A02: the same
+// webhook again is the same message, also after a restart and after kill -9.
 func TestSignedMentionGetsOneSignedReply(t *testing.T) {
 	s := newService(t, "")
 	s.start()
