@@ -82,6 +82,10 @@ type Bench struct {
 	// cannot fail like that.
 	Fail func(Fault) bool
 
+	// Finds says that an [adapters.Finder] is set up for looking: it may not
+	// answer that it cannot.
+	Finds bool
+
 	Room   adapters.RoomID
 	Person adapters.PersonID
 }
@@ -445,12 +449,39 @@ func fails(t *testing.T, h Harness) {
 			if fault != Refused && len(b.Posted()) != want.posted {
 				t.Errorf("%d messages posted, want %d", len(b.Posted()), want.posted)
 			}
-			if finder, ok := b.Adapter.(adapters.Finder); ok && fault == Lost {
-				if _, found, err := finder.Find(ctx, m); err != nil || !found {
-					t.Errorf("find: %v, %v, want the message", found, err)
-				}
+			if fault == Lost {
+				find(ctx, t, b, m)
 			}
 		})
+	}
+}
+
+// find looks for a message that was posted although its answer was lost, and for
+// one that was never sent. A platform that has to be set up for looking, and is
+// not, says so.
+func find(ctx context.Context, t *testing.T, b *Bench, posted adapters.OutboundMessage) {
+	t.Helper()
+	finder, ok := b.Adapter.(adapters.Finder)
+	if !ok {
+		return
+	}
+	// A queue can hold a message for long before it is sent.
+	for _, since := range []time.Time{time.Now().Add(-hang), time.Now().Add(-24 * time.Hour)} {
+		id, found, err := finder.Find(ctx, posted, since)
+		if errors.Is(err, adapters.ErrCannotLook) && !b.Finds {
+			if id != "" || found {
+				t.Errorf("find: %q, %v although it cannot look", id, found)
+			}
+			return
+		}
+		if err != nil || !found {
+			t.Errorf("find: %v, %v, want the message", found, err)
+		}
+		never := posted
+		never.Key = Key("never sent")
+		if id, found, err := finder.Find(ctx, never, since); err != nil || found || id != "" {
+			t.Errorf("find what was never sent: %q, %v, %v, want certainty that it is not there", id, found, err)
+		}
 	}
 }
 

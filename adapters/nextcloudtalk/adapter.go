@@ -3,9 +3,10 @@
 //
 // What the API cannot do shapes the adapter. A bot can neither edit nor delete
 // what it posted, nor read the history, and the server does not tell the id of
-// a message it took. Nobody can @-mention a bot. Before Talk 23 the actor of a
-// reaction is the author of the message and not who reacted, so the sender of a
-// reaction is never told.
+// a message it took: whether one was posted, only a user's account can tell,
+// where one is configured. Nobody can @-mention a bot. Before Talk 23 the actor
+// of a reaction is the author of the message and not who reacted, so the sender
+// of a reaction is never told.
 //
 // The package was written against Talk 21 and reads what Talk 20 to 25 send.
 package nextcloudtalk
@@ -24,6 +25,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	"trill/adapters"
 )
@@ -56,6 +58,12 @@ type Config struct {
 	// long as the own id is not known, a reply to a bot of this name counts as
 	// a reply to us.
 	BotName string `toml:"bot_name"`
+	// Account is a user of the server who is a participant of the bot's rooms,
+	// and AppPassword one of its app passwords, made in its personal settings
+	// under Security. They serve only to look whether an answer was posted when
+	// the connection broke, never to post. Empty: nobody looks.
+	Account     string          `toml:"account"`
+	AppPassword adapters.Secret `toml:"app_password"`
 	// Backend is the server's own idea of its address (`overwrite.cli.url`)
 	// when it is not url; webhooks have to name it.
 	Backend string `toml:"backend"`
@@ -88,6 +96,15 @@ func (c Config) Validate() error {
 		if u, err := url.Parse(c.WebhookURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			fault("webhook_url", "must be the http or https address given to occ talk:bot:install")
 		}
+	}
+	switch {
+	case c.Account == "" && c.AppPassword != "":
+		fault("account", "is missing; it is the user that app_password belongs to")
+	case c.Account != "" && c.AppPassword == "":
+		fault("app_password", "is missing; the account makes one in its settings, under Security")
+	}
+	if strings.ContainsFunc(c.Account, func(r rune) bool { return r == ':' || unicode.IsControl(r) }) {
+		fault("account", "must be a user's login name, which has no colon")
 	}
 	if c.Backend != "" {
 		if _, err := baseURL(c.Backend); err != nil {
@@ -149,7 +166,8 @@ func origin(s string) string {
 type Adapter struct {
 	name    adapters.Channel
 	conf    Config
-	base    string // address of the bot API, without a slash at the end
+	ocs     string // address of the server's API, without a slash at the end
+	base    string // address of the bot API, with one
 	caps    string // address of the capabilities
 	client  *http.Client
 	log     *slog.Logger
@@ -160,12 +178,14 @@ type Adapter struct {
 	limit atomic.Int64           // code points of a message; the server may have told us a lower one
 	self  atomic.Pointer[string] // own actor id, nil while it is not known
 	seen  atomic.Pointer[string] // the last Backend header, so that the usual one is parsed once
+	blind blind                  // what the account could not see
 }
 
 var (
 	_ adapters.ChannelAdapter  = (*Adapter)(nil)
 	_ adapters.WebhookReceiver = (*Adapter)(nil)
 	_ adapters.Reactor         = (*Adapter)(nil)
+	_ adapters.Finder          = (*Adapter)(nil)
 	_ adapters.Checker         = (*Adapter)(nil)
 )
 
@@ -185,12 +205,13 @@ func New(name adapters.Channel, conf Config, client *http.Client, log *slog.Logg
 	if client == nil {
 		client = http.DefaultClient
 	}
-	server := strings.TrimRight(conf.URL, "/")
+	ocs := strings.TrimRight(conf.URL, "/") + "/ocs/v2.php"
 	a := &Adapter{
 		name: name,
 		conf: conf,
-		base: server + "/ocs/v2.php/apps/spreed/api/v1/bot/",
-		caps: server + "/ocs/v2.php/cloud/capabilities?format=json",
+		ocs:  ocs,
+		base: ocs + "/apps/spreed/api/v1/bot/",
+		caps: ocs + "/cloud/capabilities?format=json",
 		client: &http.Client{
 			Transport:     client.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -65,11 +65,11 @@ func TestAdapter(t *testing.T) {
 		Limit:  32_000,
 		Pings:  []string{"@bob", "@all", `@"bob"`, `@"group/admins"`, `@"federated_user/x@y"`, `@"guest/abc"`, "@'x", "@-x", "@bob@all"},
 		New: func(t *testing.T) *adaptertest.Bench {
-			tk := connect(t, talktest.Config{}, nextcloudtalk.Config{})
+			tk := connectAccount(t, talktest.Config{})
 			var mu sync.Mutex // guards last
 			var last talktest.Delivery
 			b := &adaptertest.Bench{
-				Adapter: tk, Room: "room1", Person: "users/alice", Connect: tk.server.SetBot,
+				Adapter: tk, Room: "room1", Person: "users/alice", Connect: tk.server.SetBot, Finds: true,
 				Say: func(ctx context.Context, s adaptertest.Said) (int, error) {
 					reply, _ := strconv.ParseInt(string(s.ReplyTo), 10, 64)
 					d, err := tk.server.Post(ctx, "room1", "users/alice", s.Text, talktest.PostOptions{ReplyTo: reply})
@@ -164,6 +164,10 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		"fragment":               {change(func(c *conf) { c.URL += "/#" }), []string{"url"}},
 		"the API":                {change(func(c *conf) { c.URL += "/ocs/v2.php" }), []string{"url"}},
 		"everything else":        {change(func(c *conf) { c.WebhookURL, c.Backend, c.Host, c.MaxLength = "x", "y", "a/b", 5 }), []string{"webhook_url", "backend", "host", "max_length"}},
+		"an account":             {change(func(c *conf) { c.Account, c.AppPassword = "reader@example.com", "hunter2" }), nil},
+		"without a password":     {change(func(c *conf) { c.Account = "reader" }), []string{"app_password"}},
+		"without an account":     {change(func(c *conf) { c.AppPassword = "hunter2" }), []string{"account"}},
+		"a colon in the account": {change(func(c *conf) { c.Account, c.AppPassword = "reader:x", "hunter2" }), []string{"account"}},
 		"length above Talk's":    {change(func(c *conf) { c.MaxLength = 32_001 }), []string{"max_length"}},
 		"host with a port is ok": {change(func(c *conf) { c.Host = "cloud.example.com:8443" }), nil},
 	} {

@@ -26,13 +26,17 @@ const (
 	reactionsFixed = 23
 )
 
-// Check asks the server, without credentials, what it can do. A lower limit of
-// the length of messages than configured is kept for [Adapter.Split].
+// Check asks the server, without credentials, what it can do, and then whether it
+// takes the account, where there is one. A lower limit of the length of messages
+// than configured is kept for [Adapter.Split].
 func (a *Adapter) Check(ctx context.Context) []adapters.Finding {
 	caps, reached := a.capabilities(ctx)
 	findings := []adapters.Finding{reached}
 	if reached.OK {
 		findings = append(findings, a.checkTalk(caps)...)
+		if a.conf.Account != "" {
+			findings = append(findings, a.checkAccount(ctx))
+		}
 	}
 	return append(findings, a.checkInstall()...)
 }

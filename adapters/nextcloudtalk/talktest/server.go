@@ -52,7 +52,10 @@ type Config struct {
 	// Reactions is set when the bot has the feature "reaction": it then hears of
 	// its own reactions too.
 	Reactions bool
-	Now       func() time.Time // time.Now
+	// Accounts are the users who can log in, with their app passwords. They see
+	// the rooms that [Server.AddParticipant] put them in.
+	Accounts map[string]string
+	Now      func() time.Time // time.Now
 }
 
 // Posted is a message of the bot that people in the room see.
@@ -101,12 +104,19 @@ type room struct {
 	name     string
 	enabled  bool
 	messages map[int64]note
+	members  map[string]bool // user ids
+}
+
+func newRoom(name string) *room {
+	return &room{name: name, messages: make(map[int64]note), members: make(map[string]bool)}
 }
 
 // note is a message in a room.
 type note struct {
 	actor, name, text string
-	system            bool
+	reference         string
+	event             string // what the server reports with it; empty: nothing
+	at                time.Time
 }
 
 // ReactionOn is an emoji of the bot on a message.
@@ -118,7 +128,7 @@ type ReactionOn struct {
 
 type reactionKey = ReactionOn
 
-// Call is a request of the bot API and its answer.
+// Call is a request of the bot API, or of an account, and its answer.
 type Call struct {
 	Method, Path string
 	Status       int // 0: the connection was cut
@@ -153,6 +163,8 @@ func New(conf Config) *Server {
 	}
 	for _, version := range []string{"v1.php", "v2.php"} {
 		s.mux.HandleFunc("/ocs/"+version+"/cloud/capabilities", s.capabilities)
+		s.mux.HandleFunc("/ocs/"+version+"/cloud/user", s.user)
+		s.mux.HandleFunc("/ocs/"+version+"/apps/spreed/api/v1/chat/{token}", s.history)
 		s.mux.HandleFunc("/ocs/"+version+"/apps/spreed/api/v1/bot/{token}/message", s.message)
 		s.mux.HandleFunc("/ocs/"+version+"/apps/spreed/api/v1/bot/{token}/reaction/{id}", s.reaction)
 	}
@@ -243,7 +255,7 @@ func (s *Server) Reactions(room string) []ReactionOn {
 	return rs
 }
 
-// Calls returns the requests of the bot API so far.
+// Calls returns the requests of the bot API and of accounts so far.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,13 +370,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // reply writes an OCS answer, in XML unless JSON was asked for.
 func reply(w http.ResponseWriter, r *http.Request, status int, message string, data any) {
-	v1 := strings.HasPrefix(r.URL.Path, "/ocs/v1.php/")
+	replyWith(w, r, status, status, message, data)
+}
+
+// replyWith writes an answer whose body has a code of its own.
+func replyWith(w http.ResponseWriter, r *http.Request, status, code int, message string, data any) {
 	word := "ok"
 	if status >= 300 {
 		word = "failure"
 	}
-	code := status
-	if v1 {
+	if strings.HasPrefix(r.URL.Path, "/ocs/v1.php/") {
 		status = http.StatusOK // the first version always is a success of HTTP
 		if code == http.StatusOK {
 			code = 100
@@ -566,7 +581,7 @@ func (s *Server) post(r *http.Request, in *room, fields map[string]any) (int, er
 	if !silent {
 		p.Mentions = Mentions(text)
 	}
-	in.messages[p.ID] = note{actor: p.Actor, name: s.conf.BotName + " (Bot)", text: text}
+	in.messages[p.ID] = note{actor: p.Actor, name: s.conf.BotName + " (Bot)", text: text, reference: p.ReferenceID, at: p.At}
 	s.posted = append(s.posted, p)
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -587,7 +602,7 @@ func (s *Server) react(r *http.Request, in *room, fields map[string]any) (int, e
 		return 0, refusal{http.StatusBadRequest, "reaction"}
 	case !ok:
 		return 0, refusal{http.StatusNotFound, ""}
-	case on.system:
+	case on.event != "":
 		return 0, refusal{http.StatusBadRequest, ""}
 	case r.Method == http.MethodDelete:
 		if !s.reactions[key] {

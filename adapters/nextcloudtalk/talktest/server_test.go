@@ -102,6 +102,60 @@ func TestWebhooksAreWrittenAsPHPWritesThem(t *testing.T) {
 	}
 }
 
+// The answers are those of the documentation.
+func TestAccountsReadTheirRooms(t *testing.T) {
+	const chat = "/ocs/v2.php/apps/spreed/api/v1/chat/room1?lookIntoFuture=0"
+	type request struct {
+		path, user, password string
+		status               int
+		last                 string // X-Chat-Last-Given
+		in                   string // the answer has this in it
+	}
+	for name, c := range map[string]request{
+		"newest first":         {chat + "&limit=2", "reader", "pass", 200, "4", `"id":5`},
+		"older ones":           {chat + "&limit=2&lastKnownMessageId=4", "reader", "pass", 200, "2", `"id":3`},
+		"with the known one":   {chat + "&limit=2&lastKnownMessageId=4&includeLastKnown=1", "reader", "pass", 200, "3", `"id":4`},
+		"all":                  {chat, "reader", "pass", 200, "1", `"actorType":"users"`},
+		"a report":             {chat + "&limit=1", "reader", "pass", 200, "5", `"systemMessage":"call_started"`},
+		"nothing older":        {chat + "&lastKnownMessageId=1", "reader", "pass", 304, "", ""},
+		"a room of others":     {strings.Replace(chat, "room1", "room2", 1), "reader", "pass", 404, "", ""},
+		"no such room":         {strings.Replace(chat, "room1", "nowhere", 1), "reader", "pass", 404, "", ""},
+		"a wrong password":     {chat, "reader", "wrong", 401, "", `"statuscode":997`},
+		"an unknown user":      {chat, "nobody", "pass", 401, "", ""},
+		"nobody":               {chat, "", "", 404, "", ""},
+		"who am I":             {"/ocs/v2.php/cloud/user", "reader", "pass", 200, "", `"id":"reader"`},
+		"who is nobody":        {"/ocs/v2.php/cloud/user", "", "", 401, "", `"statuscode":997`},
+		"who, wrong password":  {"/ocs/v2.php/cloud/user", "reader", "wrong", 401, "", ""},
+		"waiting for messages": {strings.Replace(chat, "=0", "=1", 1), "reader", "pass", 400, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := talktest.New(talktest.Config{Secret: secret, Accounts: map[string]string{"reader": "pass"}})
+			for range 4 {
+				s.Post(t.Context(), "room1", "users/alice", "hi", talktest.PostOptions{})
+			}
+			s.System(t.Context(), "room1", "users/alice", "call_started", "call")
+			s.AddRoom("room2", "Room 2")
+			s.AddParticipant("room1", "reader")
+			r := httptest.NewRequest(http.MethodGet, c.path, http.NoBody)
+			r.Header.Set("Accept", "application/json")
+			r.Header.Set("OCS-APIRequest", "true")
+			if c.user != "" {
+				r.SetBasicAuth(c.user, c.password)
+			}
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			if w.Code != c.status || !strings.Contains(w.Body.String(), c.in) || w.Header().Get("X-Chat-Last-Given") != c.last {
+				t.Errorf("answered %d, last %q, %s", w.Code, w.Header().Get("X-Chat-Last-Given"), w.Body)
+			}
+			s.RemoveParticipant("room1", "reader")
+			w = httptest.NewRecorder()
+			if s.ServeHTTP(w, r); w.Code == 200 && strings.Contains(c.path, "/chat/") {
+				t.Error("reads a room it was taken out of")
+			}
+		})
+	}
+}
+
 func TestMentions(t *testing.T) {
 	for text, want := range map[string][]string{
 		`@bob`: {"bob"}, `@all!`: {"all"}, `hi @"group/x y", @"bob b"`: {"group/x y", "bob b"}, `a@b.c`: nil, `é@bob`: nil, "@\u2060bob": nil, `(@bob)`: nil,

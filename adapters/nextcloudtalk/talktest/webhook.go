@@ -48,7 +48,7 @@ type Delivery struct {
 func (s *Server) AddRoom(token, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rooms[token] = &room{name: name, messages: make(map[int64]note)}
+	s.rooms[token] = newRoom(name)
 }
 
 // Enable adds the bot to a room, made if need be, and tells it with Join.
@@ -75,7 +75,8 @@ func (s *Server) membership(ctx context.Context, token, kind string, enabled boo
 func (s *Server) room(token string) *room {
 	in, ok := s.rooms[token]
 	if !ok {
-		in = &room{name: token, enabled: true, messages: make(map[int64]note)}
+		in = newRoom(token)
+		in.enabled = true
 		s.rooms[token] = in
 	}
 	return in
@@ -128,7 +129,7 @@ func (s *Server) postBody(token, actor, text string, o PostOptions) (int64, []by
 	in := s.room(token)
 	s.nextID++
 	id := s.nextID
-	in.messages[id] = note{actor: actor, name: name, text: text}
+	in.messages[id] = note{actor: actor, name: name, text: text, at: s.conf.Now()}
 
 	b := make([]byte, 0, 512+2*len(text))
 	b = append(b, `{"type":"`+kind+`","actor":{"type":"Person","id":`...)
@@ -179,7 +180,7 @@ func (s *Server) System(ctx context.Context, token, actor, name, text string) (D
 	in := s.room(token)
 	s.nextID++
 	id := s.nextID
-	in.messages[id] = note{actor: actor, text: text, system: true}
+	in.messages[id] = note{actor: actor, text: text, event: name, at: s.conf.Now()}
 	b := fmt.Appendf(nil, `{"type":"Activity","actor":{"type":"Person","id":%s,"name":%s},"object":{"type":"Note","id":"%d","name":%s,"content":`,
 		quote(actor), quote(actor), id, quote(name))
 	b = appendContent(b, text, "[]")
