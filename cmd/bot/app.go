@@ -243,7 +243,7 @@ func newLog(conf LogConfig, w io.Writer, redact func(string) string) *slog.Logge
 	case conf.Format == "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case isTerminal(w):
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: conf.Level, ReplaceAttr: replace, TimeFormat: time.TimeOnly}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: conf.Level, ReplaceAttr: replace, TimeFormat: time.TimeOnly}))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
 }

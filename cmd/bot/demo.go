@@ -52,7 +52,8 @@ func (c *demoCmd) Run(e *env) (err error) {
 		return fmt.Errorf("start the pretended Nextcloud: %w", err)
 	}
 	defer cloud.Close()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,11 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	ln, err := net.Listen("tcp", cfg.Server.Listen)
+	var lc net.ListenConfig
+	ln, err := lc.Listen(e.ctx, "tcp", cfg.Server.Listen)
 	if err != nil {
-		a.close()
-		return fmt.Errorf("server.listen: %w; choose another address in %s", plain(err), cfg.File)
+		err = fmt.Errorf("server.listen: %w; choose another address in %s", plain(err), cfg.File)
+		return errors.Join(err, a.close())
 	}
 	return a.serve(e.ctx, ln)
 }
