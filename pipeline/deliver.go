@@ -168,7 +168,11 @@ func (d *dispatcher) next(ctx context.Context, r room) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read outbox: %w", err)
 	}
-	if wait := dl.NextAt.Sub(d.conf.Now()); wait > 0 {
+	due := dl.NextAt
+	if dl.State == Ambiguous {
+		due = due.Add(d.conf.Backoff.Settle)
+	}
+	if wait := due.Sub(d.conf.Now()); wait > 0 {
 		return wait, nil
 	}
 	select {
@@ -209,7 +213,7 @@ func (d *dispatcher) send(ctx context.Context, dl Delivery) error {
 		return d.result(ctx, dl, from, "", err)
 	}
 	sending := dl
-	sending.State, sending.Attempts = Sending, dl.Attempts+1
+	sending.State, sending.Attempts, sending.NextAt = Sending, dl.Attempts+1, d.conf.Now().UTC()
 	if err := d.conf.Store.UpdateDelivery(ctx, dl.State, sending); err != nil {
 		return gone(err) // an operator was first
 	}

@@ -91,6 +91,9 @@ type Config struct {
 // each time, up to Cap.
 type Backoff struct {
 	Base, Cap time.Duration // 0 means 1 s and 5 min
+	// Settle is how long a request whose outcome nobody saw may still be at
+	// work, before its outcome is looked for; 0 means 1 s.
+	Settle time.Duration
 }
 
 // Pipeline moves messages from inbox to answer. Make one with [New], start it
@@ -132,6 +135,7 @@ func New(conf Config) (*Pipeline, error) {
 	conf.ApprovalTimeout = cmp.Or(conf.ApprovalTimeout, 10*time.Minute)
 	conf.Backoff.Base = cmp.Or(conf.Backoff.Base, time.Second)
 	conf.Backoff.Cap = cmp.Or(conf.Backoff.Cap, 5*time.Minute)
+	conf.Backoff.Settle = cmp.Or(conf.Backoff.Settle, time.Second)
 	conf.Access.Default = cmp.Or(conf.Access.Default, RoleNone)
 	if conf.Redact == nil {
 		conf.Redact = func(s string) string { return s }

@@ -170,7 +170,7 @@ func (h *house) open() {
 			return dir, os.MkdirAll(dir, 0o700)
 		},
 		Texts: texts, Name: "Trill", Trigger: "@trill", Log: log,
-		Backoff: pipeline.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond},
+		Backoff: pipeline.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond, Settle: time.Millisecond},
 	}
 	if h.conf != nil {
 		h.conf(&pc, &ec)

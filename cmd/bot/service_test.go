@@ -63,7 +63,7 @@ type service struct {
 func newService(t *testing.T, more string) *service {
 	t.Helper()
 	s := &service{t: t, dir: t.TempDir(), addr: freeAddr(t), log: new(bytes.Buffer)}
-	s.cloud = talktest.New(talktest.Config{Secret: testSecret})
+	s.cloud = talktest.New(talktest.Config{Secret: testSecret, Accounts: map[string]string{"reader": "reader-password"}})
 	cloudURL, err := s.cloud.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +116,16 @@ func (s *service) write(config string) {
 	if err := os.WriteFile(s.conf, []byte(config), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// channel adds lines to the configuration of the channel.
+func (s *service) channel(lines ...string) {
+	s.t.Helper()
+	config, err := os.ReadFile(s.conf)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write(strings.Replace(string(config), "[channels.cloud]", "[channels.cloud]\n"+strings.Join(lines, "\n"), 1))
 }
 
 func freeAddr(t *testing.T) string {
