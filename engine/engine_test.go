@@ -224,7 +224,7 @@ func TestModelsMistakesComeBackToIt(t *testing.T) {
 
 func TestPassingFaultsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		busy := &provider.Error{Class: provider.ClassRetry, Status: 429, RetryAfter: 90 * time.Second, Err: errors.New("busy")}
+		busy := &provider.Error{Class: provider.ClassRetry, Status: 429, RetryAfter: 90 * time.Second, Usage: message.Usage{Input: 7}, Err: errors.New("busy")}
 		s := newSetup(t, engine.Config{}, busy, busy, says("at last"))
 		start := time.Now()
 		evs, err := collect(t, s.eng, t.Context(), s.req)
@@ -233,6 +233,9 @@ func TestPassingFaultsAreTriedAgain(t *testing.T) {
 		}
 		if got := kinds(evs); got != "user retry retry assistant end" {
 			t.Errorf("events %s", got)
+		}
+		if a := evs[3].Data.(*session.Assistant); a.Wasted.Input != 14 {
+			t.Errorf("wasted %+v, want the input of both tries", a.Wasted)
 		}
 		if got := time.Since(start); got != 3*time.Minute {
 			t.Errorf("waited %v, want what the server asked for, twice", got)

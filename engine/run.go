@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"trill/engine/message"
 	"trill/engine/provider"
 	"trill/engine/session"
 	"trill/engine/tool"
@@ -27,10 +28,11 @@ type run struct {
 	yield func(Event, error) bool
 	left  bool // the caller has left the loop
 
-	t     *transcript
-	env   tool.Env
-	root  *os.Root
-	stuck stuckGuard
+	t      *transcript
+	wasted message.Usage // of model calls that gave nothing, since the last that did
+	env    tool.Env
+	root   *os.Root
+	stuck  stuckGuard
 }
 
 // work runs the loop: ask the model, run the tools it wants, until it answers
@@ -69,7 +71,7 @@ func (r *run) work() error {
 			return r.broken(err)
 		}
 		text := r.eng.conf.Redact(strings.TrimSpace(resp.Text))
-		a := &session.Assistant{Text: text, Calls: resp.Calls, Model: resp.Model, Usage: resp.Usage}
+		a := &session.Assistant{Text: text, Calls: resp.Calls, Model: resp.Model, Usage: resp.Usage, Wasted: r.wasted}
 		switch {
 		case resp.Cut && len(a.Calls) > 0:
 			// The last call is incomplete and none of them is to be trusted.
@@ -89,6 +91,7 @@ func (r *run) work() error {
 			}
 		case text == "":
 			// Some servers answer a long history with nothing at all.
+			r.waste(resp.Usage)
 			if empty++; empty < maxEmpty {
 				continue
 			}
@@ -175,6 +178,9 @@ func (r *run) append(data ...any) error {
 // stored takes in events that are now in the transcript and shows them.
 func (r *run) stored(evs []session.Event) {
 	for i := range evs {
+		if evs[i].Kind == session.KindAssistant {
+			r.wasted = message.Usage{}
+		}
 		r.t.apply(evs[i])
 		r.emit(Event{Stored: &evs[i]})
 	}
@@ -326,6 +332,9 @@ func (r *run) ask() (*provider.Response, error) {
 		if r.ctx.Err() != nil {
 			return nil, err
 		}
+		if e, ok := errors.AsType[*provider.Error](err); ok {
+			r.waste(e.Usage)
+		}
 		wait := time.Duration(0)
 		switch provider.ClassOf(err) {
 		case provider.ClassContext:
@@ -362,6 +371,14 @@ func (r *run) ask() (*provider.Response, error) {
 			return nil, context.Cause(r.ctx)
 		}
 	}
+}
+
+// waste counts what a model call cost that gave nothing.
+func (r *run) waste(u message.Usage) {
+	r.wasted.Input += u.Input
+	r.wasted.Output += u.Output
+	r.wasted.CachedInput += u.CachedInput
+	r.wasted.Reasoning += u.Reasoning
 }
 
 // prompt is the request for the next turn.
