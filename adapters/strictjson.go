@@ -91,7 +91,7 @@ func (c *jsonChecker) unexpected() error {
 func (c *jsonChecker) value(depth int) error {
 	switch b := c.peek(); b {
 	case '{':
-		return c.object(depth + 1)
+		return c.object(depth+1, nil)
 	case '[':
 		return c.array(depth + 1)
 	case '"':
@@ -147,7 +147,8 @@ func (c *jsonChecker) array(depth int) error {
 	}
 }
 
-func (c *jsonChecker) object(depth int) error {
+// object reads an object. Its values are read by member, where there is one.
+func (c *jsonChecker) object(depth int, member func(name) error) error {
 	if depth > maxJSONDepth {
 		return errDepth
 	}
@@ -166,14 +167,20 @@ func (c *jsonChecker) object(depth int) error {
 		if err != nil {
 			return err
 		}
-		if !names.add(c.data[start+1:c.pos-1], plain) {
+		k := name{c.data[start+1 : c.pos-1], plain}
+		if !names.add(k) {
 			return errDuplicate
 		}
 		if c.peek() != ':' {
 			return c.unexpected()
 		}
 		c.pos++
-		if err := c.value(depth); err != nil {
+		if member != nil {
+			err = member(k)
+		} else {
+			err = c.value(depth)
+		}
+		if err != nil {
 			return err
 		}
 		switch c.peek() {
@@ -321,25 +328,25 @@ type name struct {
 }
 
 // add reports whether the name is new.
-func (s *nameSet) add(raw []byte, plain bool) bool {
+func (s *nameSet) add(k name) bool {
 	if s.many != nil {
-		return s.addMany(name{raw, plain})
+		return s.addMany(k)
 	}
 	for i := range s.n {
-		if s.few[i].same(raw, plain) {
+		if s.few[i].same(k) {
 			return false
 		}
 	}
 	if s.n < fewKeys {
-		s.few[s.n] = name{raw, plain}
+		s.few[s.n] = k
 		s.n++
 		return true
 	}
 	s.many = make(map[string]struct{}, 4*fewKeys)
-	for _, k := range s.few {
-		s.addMany(k)
+	for _, few := range s.few {
+		s.addMany(few)
 	}
-	return s.addMany(name{raw, plain})
+	return s.addMany(k)
 }
 
 func (s *nameSet) addMany(k name) bool {
@@ -351,14 +358,14 @@ func (s *nameSet) addMany(k name) bool {
 	return true
 }
 
-func (k name) same(raw []byte, plain bool) bool {
-	if !k.plain || !plain {
-		return k.fold() == name{raw, plain}.fold()
+func (k name) same(other name) bool {
+	if !k.plain || !other.plain {
+		return k.fold() == other.fold()
 	}
-	if len(k.raw) != len(raw) {
+	if len(k.raw) != len(other.raw) {
 		return false
 	}
-	for i, b := range raw {
+	for i, b := range other.raw {
 		if lowerASCII(b) != lowerASCII(k.raw[i]) {
 			return false
 		}
@@ -366,17 +373,18 @@ func (k name) same(raw []byte, plain bool) bool {
 	return true
 }
 
-// fold returns the name without escapes, each letter as the smallest of those
-// that differ from it by case only: the Kelvin sign is a K. That is how
-// encoding/json compares names with struct fields.
-func (k name) fold() string {
-	s := string(k.raw)
-	if !k.plain {
-		// The bytes were checked before; without quotes they are one string.
-		if err := json.Unmarshal([]byte(`"`+s+`"`), &s); err != nil {
-			return s
-		}
+// text returns the name without escapes.
+func (k name) text() []byte {
+	if k.plain {
+		return k.raw
 	}
+	return unescape(nil, k.raw)
+}
+
+// fold returns the name with each letter as the smallest of those that differ
+// from it by case only: the Kelvin sign is a K. That is how encoding/json compares
+// names with struct fields.
+func (k name) fold() string {
 	return strings.Map(func(r rune) rune {
 		for {
 			next := unicode.SimpleFold(r)
@@ -385,7 +393,7 @@ func (k name) fold() string {
 			}
 			r = next
 		}
-	}, s)
+	}, string(k.text()))
 }
 
 func lowerASCII(b byte) byte {

@@ -173,7 +173,7 @@ type Adapter struct {
 	log     *slog.Logger
 	backend string // origin that webhooks have to name; empty: any
 
-	macs sync.Pool // of hash.Hash, keyed with the secret
+	macs sync.Pool // of *signer, keyed with the secret
 
 	limit atomic.Int64           // code points of a message; the server may have told us a lower one
 	self  atomic.Pointer[string] // own actor id, nil while it is not known
@@ -218,7 +218,7 @@ func New(name adapters.Channel, conf Config, client *http.Client, log *slog.Logg
 		},
 		log: log.With("platform", Platform, "channel", name),
 	}
-	a.macs.New = func() any { return hmac.New(sha256.New, []byte(conf.Secret.Reveal())) }
+	a.macs.New = func() any { return &signer{Hash: hmac.New(sha256.New, []byte(conf.Secret.Reveal()))} }
 	a.limit.Store(int64(conf.MaxLength))
 	if !conf.AnyBackend {
 		a.backend = origin(conf.URL)
@@ -263,13 +263,21 @@ func SignRequest(secret, random string, signed []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// sign puts the MAC of random and signed into sum.
-func (a *Adapter) sign(sum *[sha256.Size]byte, random string, signed []byte) {
-	mac := a.macs.Get().(hash.Hash)
-	mac.Reset()
-	var r [randomLength]byte // keeps the conversion off the heap
-	mac.Write(r[:copy(r[:], random)])
-	mac.Write(signed)
-	mac.Sum(sum[:0])
-	a.macs.Put(mac)
+// signer makes MACs. What it hands to the hash is part of it, because that would
+// be allocated each time.
+type signer struct {
+	hash.Hash
+	random [randomLength]byte
+	sum    [sha256.Size]byte
+}
+
+// sign returns the MAC of random and signed.
+func (a *Adapter) sign(random string, signed []byte) [sha256.Size]byte {
+	s := a.macs.Get().(*signer)
+	defer a.macs.Put(s)
+	s.Reset()
+	s.Write(s.random[:copy(s.random[:], random)])
+	s.Write(signed)
+	s.Sum(s.sum[:0])
+	return s.sum
 }

@@ -1,7 +1,6 @@
 package nextcloudtalk
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,41 +30,54 @@ type content struct {
 }
 
 // param is an object in a message: who is mentioned, a file, a poll.
-type param struct {
-	Type loose `json:"type"`
-	ID   loose `json:"id"`
-	Name loose `json:"name"`
-	Size loose `json:"size"`
-	MIME loose `json:"mimetype"`
-	Link loose `json:"link"`
-}
+type param struct{ kind, id, name, size, mime, link string }
 
 // readContent decodes object.content, which is JSON in a JSON string.
-func readContent(s string) (content, error) {
-	var raw struct {
-		Message    string          `json:"message"`
-		Parameters json.RawMessage `json:"parameters"`
-	}
-	if err := adapters.DecodeJSON([]byte(s), &raw); err != nil {
-		return content{}, fmt.Errorf("content: %w", err)
-	}
-	c := content{message: raw.Message}
-	// An empty set is an array, because PHP has only one kind of both.
-	if len(raw.Parameters) == 0 || raw.Parameters[0] != '{' {
-		return c, nil
-	}
-	var params map[string]json.RawMessage
-	if err := json.Unmarshal(raw.Parameters, &params); err != nil {
-		return content{}, fmt.Errorf("content: %w", err)
-	}
-	c.params = make(map[string]param, len(params))
-	for key, value := range params {
-		var p param
-		if json.Unmarshal(value, &p) == nil { // what is no object has no text
-			c.params[key] = p
+func readContent(data []byte) (content, error) {
+	var c content
+	r := adapters.NewJSONReader(data)
+	r.Object(func(name []byte) {
+		switch string(name) {
+		case "message":
+			c.message = r.String()
+		case "parameters":
+			// An empty set is an array, because PHP has only one kind of both.
+			looseObject(r, func(name []byte) {
+				if r.Kind() != '{' {
+					return // what is no object has no text
+				}
+				if c.params == nil {
+					c.params = make(map[string]param)
+				}
+				c.params[string(name)] = readParam(r)
+			})
 		}
+	})
+	if err := r.End(); err != nil {
+		return content{}, fmt.Errorf("content: %w", err)
 	}
 	return c, nil
+}
+
+func readParam(r *adapters.JSONReader) param {
+	var p param
+	r.Object(func(name []byte) {
+		switch string(name) {
+		case "type":
+			p.kind = loose(r)
+		case "id":
+			p.id = loose(r)
+		case "name":
+			p.name = loose(r)
+		case "size":
+			p.size = loose(r)
+		case "mimetype":
+			p.mime = loose(r)
+		case "link":
+			p.link = loose(r)
+		}
+	})
+	return p
 }
 
 // shares reports whether a file or another object was shared.
@@ -131,37 +143,37 @@ func (c content) text() string {
 
 // text returns what stands for the parameter.
 func (p param) text(key string) string {
-	name := clean(string(p.Name), maxName)
+	name := clean(p.name, maxName)
 	switch {
-	case p.Type == "file":
+	case p.kind == "file":
 		facts := []string{name}
-		if p.MIME != "" {
-			facts = append(facts, clean(string(p.MIME), maxName))
+		if p.mime != "" {
+			facts = append(facts, clean(p.mime, maxName))
 		}
-		if n := p.size(); n > 0 {
+		if n := p.bytes(); n > 0 {
 			facts = append(facts, humanize.Bytes(uint64(n)))
 		}
 		return "[file: " + strings.Join(facts, ", ") + "]"
 	case strings.HasPrefix(key, "mention-"):
-		if p.Type == "call" {
+		if p.kind == "call" {
 			return "@all"
 		}
 		if name == "" {
-			name = clean(string(p.ID), maxName)
+			name = clean(p.id, maxName)
 		}
 		return "@" + name
 	case name == "":
-		return "[" + clean(string(p.Type), maxName) + "]"
+		return "[" + clean(p.kind, maxName) + "]"
 	case key == "object":
-		return "[" + clean(string(p.Type), maxName) + ": " + name + "]"
+		return "[" + clean(p.kind, maxName) + ": " + name + "]"
 	default:
 		return name
 	}
 }
 
-// size is in bytes, 0 when it is not said.
-func (p param) size() int64 {
-	n, err := strconv.ParseInt(string(p.Size), 10, 64)
+// bytes is the size, 0 when it is not said.
+func (p param) bytes() int64 {
+	n, err := strconv.ParseInt(p.size, 10, 64)
 	if err != nil || n < 0 {
 		return 0
 	}
@@ -170,19 +182,22 @@ func (p param) size() int64 {
 
 // attachments returns the files, in the order of their keys.
 func (c content) attachments() []adapters.Attachment {
+	if len(c.params) == 0 {
+		return nil
+	}
 	var files []adapters.Attachment
 	for _, key := range slices.Sorted(maps.Keys(c.params)) {
 		p := c.params[key]
-		if p.Type != "file" || !isFile(key) || len(files) == maxAttachments {
+		if p.kind != "file" || !isFile(key) || len(files) == maxAttachments {
 			continue
 		}
 		f := adapters.Attachment{
-			ID:   clean(string(p.ID), maxName),
-			Name: clean(string(p.Name), maxName),
-			MIME: clean(string(p.MIME), maxName),
-			Size: p.size(),
+			ID:   clean(p.id, maxName),
+			Name: clean(p.name, maxName),
+			MIME: clean(p.mime, maxName),
+			Size: p.bytes(),
 		}
-		if link := clean(string(p.Link), maxLink); len(p.Link) <= maxLink && origin(link) != "" {
+		if link := clean(p.link, maxLink); len(p.link) <= maxLink && origin(link) != "" {
 			f.Link = link
 		}
 		files = append(files, f)
@@ -201,6 +216,7 @@ func clean(s string, n int) string {
 		return strings.TrimSpace(s)
 	}
 	var b strings.Builder
+	b.Grow(min(len(s), n))
 	for _, r := range s {
 		switch {
 		case r == utf8.RuneError, invisible(r), r == '\u200c', r == '\u200d':

@@ -37,11 +37,8 @@ func (a *Adapter) Receive(header http.Header, body []byte) ([]adapters.InboundMe
 	if err != nil {
 		return nil, err
 	}
-	if err := adapters.CheckJSON(body); err != nil {
-		return nil, fmt.Errorf("%w: %w", adapters.ErrMalformed, err)
-	}
-	var e event
-	if err := json.Unmarshal(body, &e); err != nil {
+	e, err := readEvent(body)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", adapters.ErrMalformed, err)
 	}
 	m, err := a.message(&e, digest)
@@ -49,7 +46,7 @@ func (a *Adapter) Receive(header http.Header, body []byte) ([]adapters.InboundMe
 		return nil, fmt.Errorf("%w: %w", adapters.ErrMalformed, err)
 	}
 	if m == nil {
-		a.log.DebugContext(context.Background(), "webhook of an unknown type", "type", clean(e.Type, maxName))
+		a.log.DebugContext(context.Background(), "webhook of an unknown type", "type", clean(e.kind, maxName))
 		return nil, nil
 	}
 	m.Channel, m.Platform, m.Digest = a.name, Platform, digest
@@ -66,11 +63,11 @@ func (a *Adapter) authenticate(header http.Header, body []byte) (string, error) 
 	if !ok || len(signature) != 2*sha256.Size {
 		return "", fmt.Errorf("%w: bad signature header", adapters.ErrSignature)
 	}
-	var claimed, sum [sha256.Size]byte
+	var claimed [sha256.Size]byte
 	if _, err := hex.Decode(claimed[:], []byte(signature)); err != nil {
 		return "", fmt.Errorf("%w: bad signature header", adapters.ErrSignature)
 	}
-	a.sign(&sum, random, body)
+	sum := a.sign(random, body)
 	if !hmac.Equal(claimed[:], sum[:]) {
 		return "", adapters.ErrSignature
 	}
@@ -100,8 +97,8 @@ func (a *Adapter) checkBackend(header http.Header) error {
 		}
 		return fmt.Errorf("%w: the server calls itself %q, not %q: if that is right, set backend to it", adapters.ErrSignature, clean(got, maxName), a.backend)
 	}
-	named = strings.Clone(named)
-	a.seen.Store(&named)
+	kept := strings.Clone(named)
+	a.seen.Store(&kept)
 	return nil
 }
 
@@ -134,61 +131,148 @@ func isAlnum(c byte) bool {
 
 // event is the body of a webhook.
 type event struct {
-	Type    string `json:"type"`
-	Actor   actor  `json:"actor"`
-	Object  object `json:"object"`
-	Target  target `json:"target"`
-	Content loose  `json:"content"` // of a Like: the emoji
+	kind    string
+	actor   actor
+	object  object
+	target  target
+	content string // of a Like: the emoji
 }
 
-type actor struct {
-	ID   string `json:"id"`
-	Name loose  `json:"name"`
-}
+type actor struct{ id, name string }
 
 // object is a note, a room, or the Like that an Undo takes back.
 type object struct {
-	Type      string          `json:"type"`
-	ID        loose           `json:"id"`
-	Name      loose           `json:"name"`
-	Content   loose           `json:"content"`
-	ThreadID  loose           `json:"threadId"`
-	InReplyTo json.RawMessage `json:"inReplyTo"` // a quote
-	Object    json.RawMessage `json:"object"`    // of a Like: a note
+	id, name string
+	content  []byte // of a note: JSON
+	thread   string
+	reply    quote
+	liked    string // of a Like: the id of the note
 }
 
-type target struct {
-	ID   loose `json:"id"`
-	Name loose `json:"name"`
-}
+type target struct{ id, name string }
 
+// quote is a note that was replied to. Its fields are empty when there is none.
 type quote struct {
-	Actor  actor `json:"actor"`
-	Object note  `json:"object"`
+	actor   actor
+	id      string
+	content []byte
 }
 
-type note struct {
-	ID      loose `json:"id"`
-	Content loose `json:"content"`
+// readEvent reads a body in the same pass that makes sure that nobody could read
+// it differently. Names are exact, as the server writes them.
+func readEvent(body []byte) (event, error) {
+	var e event
+	r := adapters.NewJSONReader(body)
+	r.Object(func(name []byte) {
+		switch string(name) {
+		case "type":
+			e.kind = r.String()
+		case "actor":
+			r.Object(func(name []byte) {
+				switch string(name) {
+				case "id":
+					e.actor.id = r.String()
+				case "name":
+					e.actor.name = loose(r)
+				}
+			})
+		case "object":
+			e.object.read(r)
+		case "target":
+			r.Object(func(name []byte) {
+				switch string(name) {
+				case "id":
+					e.target.id = loose(r)
+				case "name":
+					e.target.name = loose(r)
+				}
+			})
+		case "content":
+			e.content = loose(r)
+		}
+	})
+	return e, r.End()
 }
 
-// loose is text that some versions send as a number. What is neither is empty,
+func (o *object) read(r *adapters.JSONReader) {
+	r.Object(func(name []byte) {
+		switch string(name) {
+		case "id":
+			o.id = loose(r)
+		case "name":
+			o.name = loose(r)
+		case "content":
+			o.content = looseBytes(r)
+		case "threadId":
+			o.thread = loose(r)
+		case "inReplyTo":
+			o.reply.read(r)
+		case "object":
+			looseObject(r, func(name []byte) {
+				if string(name) == "id" {
+					o.liked = loose(r)
+				}
+			})
+		}
+	})
+}
+
+// read reads a quote. One that cannot be read is none: the message counts.
+func (q *quote) read(r *adapters.JSONReader) {
+	looseObject(r, func(name []byte) {
+		switch string(name) {
+		case "actor":
+			looseObject(r, func(name []byte) {
+				switch string(name) {
+				case "id":
+					q.actor.id = loose(r)
+				case "name":
+					q.actor.name = loose(r)
+				}
+			})
+		case "object":
+			looseObject(r, func(name []byte) {
+				switch string(name) {
+				case "id":
+					q.id = loose(r)
+				case "content":
+					q.content = looseBytes(r)
+				}
+			})
+		}
+	})
+}
+
+// loose reads text that some versions send as a number. What is neither is empty,
 // not an error: a message must not be lost for a field that changed.
-type loose string
-
-func (l *loose) UnmarshalJSON(b []byte) error {
-	switch c := b[0]; {
-	case c == '"':
-		return json.Unmarshal(b, (*string)(l))
-	case c == '-' || '0' <= c && c <= '9':
-		*l = loose(b)
+func loose(r *adapters.JSONReader) string {
+	switch r.Kind() {
+	case '"':
+		return r.String()
+	case '0':
+		return string(r.Raw())
 	}
-	return nil
+	return "" // the reader passes over it
+}
+
+// looseBytes reads what is JSON in a string. What is no string is empty.
+func looseBytes(r *adapters.JSONReader) []byte {
+	if r.Kind() != '"' {
+		return nil
+	}
+	return r.Bytes()
+}
+
+// looseObject reads an object. What is none has no members.
+func looseObject(r *adapters.JSONReader, field func(name []byte)) {
+	if r.Kind() == '{' {
+		r.Object(field)
+	}
 }
 
 // message returns what the event means, nil for a type we do not know.
 func (a *Adapter) message(e *event, digest string) (*adapters.InboundMessage, error) {
-	switch e.Type {
+	switch e.kind {
 	case "Join", "Leave":
 		return a.membership(e, digest)
 	case "Create", "Activity":
@@ -201,18 +285,18 @@ func (a *Adapter) message(e *event, digest string) (*adapters.InboundMessage, er
 
 // membership reads that the bot was added to a room or removed.
 func (a *Adapter) membership(e *event, digest string) (*adapters.InboundMessage, error) {
-	if !isToken(string(e.Object.ID)) {
+	if !isToken(e.object.id) {
 		return nil, fmt.Errorf("no room")
 	}
-	m := &adapters.InboundMessage{Room: adapters.RoomID(e.Object.ID)}
-	m.RoomName, m.Direct = roomName(string(e.Object.Name), "")
-	if e.Type == "Join" {
+	m := &adapters.InboundMessage{Room: adapters.RoomID(e.object.id)}
+	m.RoomName, m.Direct = roomName(e.object.name, "")
+	if e.kind == "Join" {
 		m.Kind = adapters.KindJoined
 	} else {
 		m.Kind = adapters.KindLeft
 	}
 	m.ID = unnumbered(m.Room, m.Kind, digest)
-	sender, err := a.person(e.Actor)
+	sender, err := a.person(e.actor)
 	if err != nil {
 		return nil, err
 	}
@@ -233,18 +317,18 @@ func (a *Adapter) membership(e *event, digest string) (*adapters.InboundMessage,
 
 // posted reads a message or what the server reports in the room.
 func (a *Adapter) posted(e *event) (*adapters.InboundMessage, error) {
-	room, id := string(e.Target.ID), string(e.Object.ID)
+	room, id := e.target.id, e.object.id
 	switch {
 	case !isToken(room):
 		return nil, fmt.Errorf("no room")
 	case !isID(id):
 		return nil, fmt.Errorf("no message id")
 	}
-	sender, err := a.person(e.Actor)
+	sender, err := a.person(e.actor)
 	if err != nil {
 		return nil, err
 	}
-	c, err := readContent(string(e.Object.Content))
+	c, err := readContent(e.object.content)
 	if err != nil {
 		return nil, err
 	}
@@ -256,14 +340,14 @@ func (a *Adapter) posted(e *event) (*adapters.InboundMessage, error) {
 		Text:        c.text(),
 		Attachments: c.attachments(),
 	}
-	m.RoomName, m.Direct = roomName(string(e.Target.Name), e.Actor.ID)
-	if t := string(e.Object.ThreadID); isID(t) && t != "0" {
+	m.RoomName, m.Direct = roomName(e.target.name, e.actor.id)
+	if t := e.object.thread; isID(t) && t != "0" {
 		m.Thread = adapters.ThreadID(t)
 	}
-	if e.Type == "Activity" {
+	if e.kind == "Activity" {
 		// Up to Talk 22 a shared file is an activity without a name; all other
 		// activities are the server's words.
-		switch name := string(e.Object.Name); {
+		switch name := e.object.name; {
 		case name == "message_edited":
 			m.Kind = adapters.KindEdit
 		case name == "message", name == "" && c.shares():
@@ -275,7 +359,7 @@ func (a *Adapter) posted(e *event) (*adapters.InboundMessage, error) {
 		return m, nil // its id is of the report, which nobody can reply to
 	}
 	m.ReplyTo = adapters.MessageID(id)
-	m.Quote = a.quote(e.Object.InReplyTo)
+	m.Quote = a.quote(e.object.reply)
 	m.Mentioned = m.Quote != nil && m.Quote.Sender.Self
 	return m, nil
 }
@@ -283,15 +367,11 @@ func (a *Adapter) posted(e *event) (*adapters.InboundMessage, error) {
 // reaction reads an emoji that was put or taken back. Who did it is left open:
 // before Talk 23 the server names the author of the message instead.
 func (a *Adapter) reaction(e *event, digest string) (*adapters.InboundMessage, error) {
-	on, emoji := string(e.Object.ID), string(e.Content)
-	if e.Type == "Undo" {
-		var n note
-		if len(e.Object.Object) > 0 {
-			_ = json.Unmarshal(e.Object.Object, &n) // a note or nothing we can use
-		}
-		on, emoji = string(n.ID), "-"+string(e.Object.Content)
+	on, emoji := e.object.id, e.content
+	if e.kind == "Undo" {
+		on, emoji = e.object.liked, "-"+string(e.object.content)
 	}
-	room := string(e.Target.ID)
+	room := e.target.id
 	switch {
 	case !isToken(room):
 		return nil, fmt.Errorf("no room")
@@ -307,7 +387,7 @@ func (a *Adapter) reaction(e *event, digest string) (*adapters.InboundMessage, e
 		Text:    cleanText(emoji),
 	}
 	m.ID = unnumbered(m.Room, m.Kind, digest)
-	m.RoomName, m.Direct = roomName(string(e.Target.Name), "")
+	m.RoomName, m.Direct = roomName(e.target.name, "")
 	return m, nil
 }
 
@@ -318,17 +398,17 @@ func unnumbered(room adapters.RoomID, kind adapters.Kind, digest string) adapter
 
 // person returns who the actor is. A guest has no name until it chooses one.
 func (a *Adapter) person(who actor) (adapters.Person, error) {
-	kind, id, ok := strings.Cut(who.ID, "/")
-	if !ok || kind == "" || id == "" || len(who.ID) > maxActor || clean(who.ID, maxActor) != who.ID {
+	kind, id, ok := strings.Cut(who.id, "/")
+	if !ok || kind == "" || id == "" || len(who.id) > maxActor || clean(who.id, maxActor) != who.id {
 		return adapters.Person{}, fmt.Errorf("no actor")
 	}
 	p := adapters.Person{
-		ID:   adapters.PersonID(who.ID),
-		Name: clean(string(who.Name), maxName),
-		Bot:  isBot(who.ID),
+		ID:   adapters.PersonID(who.id),
+		Name: clean(who.name, maxName),
+		Bot:  isBot(who.id),
 	}
 	if self := a.self.Load(); self != nil {
-		p.Self = p.Bot && who.ID == *self
+		p.Self = p.Bot && who.id == *self
 	} else {
 		// Only bots are looked at, and an administrator named those. A wrong
 		// guess makes us listen, it gives nobody a right.
@@ -339,20 +419,16 @@ func (a *Adapter) person(who actor) (adapters.Person, error) {
 
 // quote returns the message that was replied to, nil when there is none that can
 // be read.
-func (a *Adapter) quote(raw json.RawMessage) *adapters.Quote {
-	if len(raw) == 0 || raw[0] != '{' {
+func (a *Adapter) quote(q quote) *adapters.Quote {
+	if !isID(q.id) {
 		return nil
 	}
-	var q quote
-	if err := json.Unmarshal(raw, &q); err != nil {
+	sender, err := a.person(q.actor)
+	if err != nil {
 		return nil
 	}
-	sender, err := a.person(q.Actor)
-	if err != nil || !isID(string(q.Object.ID)) {
-		return nil
-	}
-	result := &adapters.Quote{ID: adapters.MessageID(q.Object.ID), Sender: sender}
-	if c, err := readContent(string(q.Object.Content)); err == nil {
+	result := &adapters.Quote{ID: adapters.MessageID(q.id), Sender: sender}
+	if c, err := readContent(q.content); err == nil {
 		result.Text = c.text()
 	}
 	return result

@@ -243,6 +243,13 @@ func TestReceiveRefusesWhatTheServerWouldNotSend(t *testing.T) {
 		"message id with a slash":     note(`"1/2"`, plain, "", "r"),
 		"message id of 65 characters": note(`"`+strings.Repeat("1", 65)+`"`, plain, "", "r"),
 		"room with dots":              strings.Replace(note(`"1"`, plain, "", "r"), "room1", "../admin", 1),
+		"type is a number":            strings.Replace(bodyB, `"type":"Create"`, `"type":1`, 1),
+		"actor is a list":             strings.Replace(note(`"1"`, plain, "", "r"), `"actor":`, `"actor":[],"x":`, 1),
+		"actor id is a number":        strings.Replace(note(`"1"`, plain, "", "r"), `"users\/alice"`, `7`, 1),
+		"target is text":              strings.Replace(note(`"1"`, plain, "", "r"), `"target":`, `"target":"room1","x":`, 1),
+		"content is a number":         strings.Replace(bodyB, `"content":"`, `"content":7,"x":"`, 1),
+		"message is a number":         note(`"1"`, `{"message":7}`, "", "r"),
+		"quote with a name twice":     note(`"1"`, plain, `,"inReplyTo":{"actor":{"id":"a","id":"b"}}`, "r"),
 		"no actor":                    strings.Replace(note(`"1"`, plain, "", "r"), `users\/alice`, "alice", 1),
 		"actor with hidden letters":   strings.Replace(note(`"1"`, plain, "", "r"), `users\/alice`, `users\/al\u200bice`, 1),
 	}
@@ -323,6 +330,10 @@ func TestReceiveTellsKindsApart(t *testing.T) {
 	if ms, err := a.Receive(signed(unknown), []byte(unknown)); len(ms) != 0 || !errors.Is(err, adapters.ErrMalformed) {
 		t.Errorf("broken actor: %v, %v", ms, err)
 	}
+	upper := strings.Replace(bodyB, `"type":"Create"`, `"TYPE":"Create"`, 1)
+	if ms, err := a.Receive(signed(upper), []byte(upper)); len(ms) != 0 || err != nil {
+		t.Errorf("a name in another case: %v, %v, want nothing", ms, err)
+	}
 	unknown = `{"type":"Announce","object":{"new":true}}`
 	if ms, err := a.Receive(signed(unknown), []byte(unknown)); len(ms) != 0 || err != nil {
 		t.Errorf("unknown type: %v, %v, want nothing", ms, err)
@@ -341,6 +352,8 @@ func TestTextIsReadable(t *testing.T) {
 		"a name that is a placeholder":     {`{"message":"{mention-user1}","parameters":{"mention-user1":{"type":"user","id":"x","name":"{mention-user1}{file}"},"file":{"type":"file","name":"f"}}}`, "@{mention-user1}{file}\n[file: f]"},
 		"a name that turns text around":    {`{"message":"{mention-user1}","parameters":{"mention-user1":{"type":"user","id":"x","name":"a\u202eb\u200b\u2066c\ud83c\udff4\udb40\udc67\u001b[31m"}}}`, "@abc🏴[31m"},
 		"a name of two lines":              {`{"message":"{file}","parameters":{"file":{"type":"file","name":"a\nb.txt"}}}`, "[file: ab.txt]"},
+		"a parameter that is null":         {`{"message":"{mention-user1}","parameters":{"mention-user1":null}}`, "{mention-user1}"},
+		"parameters that are null":         {`{"message":"x","parameters":null}`, "x"},
 		"a parameter that is no object":    {`{"message":"{mention-user1}","parameters":{"mention-user1":"x"}}`, "{mention-user1}"},
 		"an unknown kind":                  {`{"message":"see {deck1}","parameters":{"deck1":{"type":"deck-card","id":"1","name":"Card"}}}`, "see Card"},
 		"text that turns around is turned": {`{"message":"a\u202eb\ud83d\udc69\u200d\ud83d\udc67\u0000","parameters":[]}`, "ab👩‍👧"},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -139,8 +138,7 @@ func (a *Adapter) call(ctx context.Context, room adapters.RoomID, path, what, si
 	}
 	a.address(req)
 	random := newRandom()
-	var sum [sha256.Size]byte
-	a.sign(&sum, random, []byte(signed))
+	sum := a.sign(random, []byte(signed))
 	req.Header["Content-Type"] = []string{"application/json"}
 	req.Header["X-Nextcloud-Talk-Bot-Random"] = []string{random}
 	req.Header["X-Nextcloud-Talk-Bot-Signature"] = []string{hex.EncodeToString(sum[:])}
