@@ -83,7 +83,7 @@ func (c Config) Validate() error {
 	fault := func(key, format string, args ...any) {
 		faults = append(faults, fmt.Errorf(key+": "+format, args...))
 	}
-	if _, err := baseURL(c.URL); err != nil {
+	if err := baseURL(c.URL); err != nil {
 		fault("url", "%w", err)
 	}
 	switch n := len(c.Secret); {
@@ -107,7 +107,7 @@ func (c Config) Validate() error {
 		fault("account", "must be a user's login name, which has no colon")
 	}
 	if c.Backend != "" {
-		if _, err := baseURL(c.Backend); err != nil {
+		if err := baseURL(c.Backend); err != nil {
 			fault("backend", "%w", err)
 		}
 	}
@@ -120,28 +120,28 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// baseURL reads the address of a server. Its errors do not repeat the address,
+// baseURL checks the address of a server. Its errors do not repeat the address,
 // which may hold a password.
-func baseURL(s string) (*url.URL, error) {
+func baseURL(s string) error {
 	if s == "" {
-		return nil, errors.New("is missing; it is the address of the server, as in https://cloud.example.com")
+		return errors.New("is missing; it is the address of the server, as in https://cloud.example.com")
 	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return nil, errors.New("is not an address")
+		return errors.New("is not an address")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("must start with https:// or http://")
+		return errors.New("must start with https:// or http://")
 	case u.Hostname() == "":
-		return nil, errors.New("has no host")
+		return errors.New("has no host")
 	case u.User != nil:
-		return nil, errors.New("must not contain a user or password")
+		return errors.New("must not contain a user or password")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.HasSuffix(s, "#"):
-		return nil, errors.New("must end with the host or a folder, without ? or #")
+		return errors.New("must end with the host or a folder, without ? or #")
 	case strings.Contains(u.Path, "/ocs/") || strings.HasSuffix(u.Path, "/index.php"):
-		return nil, errors.New("must be the address of the server, not of a page on it")
+		return errors.New("must be the address of the server, not of a page on it")
 	}
-	return u, nil
+	return nil
 }
 
 // origin is the scheme, host and port of an address, without a port that the
