@@ -71,7 +71,7 @@ type Person struct {
 
 // Quote is the message that another one replies to.
 type Quote struct {
-	ID     MessageID
+	ID     MessageID // as its own InboundMessage had it, or would have had it
 	Sender Person
 	Text   string
 }

@@ -45,6 +45,9 @@ type Channel struct {
 	// HoldAmbiguous keeps a message whose posting nobody saw for an operator,
 	// instead of posting it again.
 	HoldAmbiguous bool
+	// ByReply makes each chain of replies a thread of its own, where the
+	// platform has no threads; otherwise the whole room is one.
+	ByReply bool
 }
 
 // Project is a folder that sessions may work on.
@@ -235,6 +238,9 @@ func (p *Pipeline) Accept(ctx context.Context, ms ...adapters.InboundMessage) er
 	var audits []AuditEntry
 	for i, m := range ms {
 		row := InboxRow{State: Received, ReceivedAt: p.conf.Now().UTC()}
+		if err := p.chain(ctx, &m); err != nil {
+			return err
+		}
 		row.Reason = p.refusal(ctx, &m)
 		if row.Reason != "" {
 			row.State = Ignored
@@ -305,6 +311,27 @@ func (p *Pipeline) refusal(ctx context.Context, m *adapters.InboundMessage) stri
 	}
 	m.Text = text
 	return ""
+}
+
+// chain puts a message into the thread of its chain of replies, in a channel where
+// that is the conversation. A message that replies to nothing begins one.
+func (p *Pipeline) chain(ctx context.Context, m *adapters.InboundMessage) error {
+	if !p.conf.Channels[m.Channel].ByReply || m.Thread != "" || m.Kind != adapters.KindText {
+		return nil
+	}
+	root := m.ID
+	if m.Quote != nil {
+		root = m.Quote.ID
+		switch thread, err := p.conf.Store.ThreadOf(ctx, m.Channel, m.Room, *m.Quote); {
+		case err == nil && thread != "":
+			m.Thread = thread
+			return nil
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return fmt.Errorf("find the chain of replies: %w", err)
+		}
+	}
+	m.Thread = adapters.ThreadID("chain " + root)
+	return nil
 }
 
 // isControl reports whether a message steers work in its thread and so needs no

@@ -661,6 +661,40 @@ func TestRunThatKeepsBreakingIsGivenUp(t *testing.T) {
 	h.chat.awaitText(t, "echo: hello")
 }
 
+func TestEachChainOfRepliesIsASessionOfItsOwn(t *testing.T) {
+	h := newHouse(t, func(_ context.Context, req provider.Request) (*provider.Response, error) {
+		var said []string
+		for _, m := range req.Messages {
+			if m.Role == message.User {
+				_, text, _ := strings.Cut(m.Text, "\n\n")
+				said = append(said, text)
+			}
+		}
+		return &provider.Response{Text: "heard: " + strings.Join(said, ", "), Model: "m"}, nil
+	}, func(pc *pipeline.Config, _ *engine.Config) {
+		c := pc.Channels["chat"]
+		c.ByReply = true
+		pc.Channels["chat"] = c
+	})
+	h.say("alice", "@trill one")
+	h.chat.awaitText(t, "heard: one")
+	h.say("bob", "@trill two")
+	h.chat.awaitText(t, "heard: two")
+	reply := func(id, text string, q adapters.Quote) {
+		h.accept(adapters.InboundMessage{
+			Channel: "chat", ID: adapters.MessageID(id), ReplyTo: adapters.MessageID(id), Kind: adapters.KindText, Room: "room",
+			Sender: adapters.Person{ID: "alice"}, Text: text, Quote: &q,
+		})
+	}
+	self := adapters.Person{ID: "bot", Bot: true, Self: true}
+	reply("r1", "three", adapters.Quote{ID: "unknown", Sender: self, Text: "heard: one"}) // to the bot's answer
+	h.chat.awaitText(t, "heard: one, three")
+	reply("r2", "@trill four", adapters.Quote{ID: "2", Sender: adapters.Person{ID: "bob"}, Text: "@trill two"}) // to bob's message
+	h.chat.awaitText(t, "heard: two, four")
+	reply("r3", "@trill five", adapters.Quote{ID: "r1", Sender: adapters.Person{ID: "alice"}, Text: "three"}) // further down
+	h.chat.awaitText(t, "heard: one, three, five")
+}
+
 func TestCommands(t *testing.T) {
 	project := t.TempDir()
 	h := newHouse(t, echo, func(pc *pipeline.Config, _ *engine.Config) {

@@ -308,6 +308,10 @@ type Store interface {
 
 	// Thread returns where a thread points; ErrNotFound for a new one.
 	Thread(ctx context.Context, key adapters.ThreadKey) (Thread, error)
+	// ThreadOf returns the thread of the room that a quoted message is in: one
+	// that came in, by its ID, or one of the newest that were sent there, by its
+	// text, as platforms may not tell the id. ErrNotFound when it is neither.
+	ThreadOf(ctx context.Context, ch adapters.Channel, room adapters.RoomID, q adapters.Quote) (adapters.ThreadID, error)
 	// Sessions returns sessions, newest activity first, at most limit, skipping
 	// the first offset; of one room when room is not nil.
 	Sessions(ctx context.Context, room *adapters.ThreadKey, limit, offset int) ([]SessionInfo, error)

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"trill/adapters"
 	"trill/engine/session"
@@ -68,6 +69,22 @@ func scanThread(s scanner) (t pipeline.Thread, err error) {
 // Thread implements [pipeline.Store].
 func (db *DB) Thread(ctx context.Context, key adapters.ThreadKey) (pipeline.Thread, error) {
 	return one(ctx, db, scanThread, selectThread, key.Channel, key.Room, key.Thread)
+}
+
+// ThreadOf implements [pipeline.Store].
+func (db *DB) ThreadOf(ctx context.Context, ch adapters.Channel, room adapters.RoomID, q adapters.Quote) (adapters.ThreadID, error) {
+	thread := func(s scanner) (t adapters.ThreadID, err error) { return t, s.Scan(&t) }
+	const received = `SELECT thread FROM inbox WHERE message_id = $1 AND channel = $2 AND room = $3`
+	t, err := one(ctx, db, thread, received, q.ID, ch, room)
+	if !errors.Is(err, pipeline.ErrNotFound) || !q.Sender.Self {
+		return t, err
+	}
+	const sent = `
+		SELECT thread FROM (
+			SELECT thread, text, ord FROM outbox WHERE channel = $1 AND room = $2 ORDER BY ord DESC LIMIT 500
+		) AS newest
+		WHERE text = $3 ORDER BY ord DESC LIMIT 1`
+	return one(ctx, db, thread, sent, ch, room, strings.TrimSpace(q.Text))
 }
 
 const selectSession = `

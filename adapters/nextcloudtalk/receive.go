@@ -359,7 +359,7 @@ func (a *Adapter) posted(e *event) (*adapters.InboundMessage, error) {
 		return m, nil // its id is of the report, which nobody can reply to
 	}
 	m.ReplyTo = adapters.MessageID(id)
-	m.Quote = a.quote(e.object.reply)
+	m.Quote = a.quote(m.Room, e.object.reply)
 	m.Mentioned = m.Quote != nil && m.Quote.Sender.Self
 	return m, nil
 }
@@ -419,7 +419,7 @@ func (a *Adapter) person(who actor) (adapters.Person, error) {
 
 // quote returns the message that was replied to, nil when there is none that can
 // be read.
-func (a *Adapter) quote(q quote) *adapters.Quote {
+func (a *Adapter) quote(room adapters.RoomID, q quote) *adapters.Quote {
 	if !isID(q.id) {
 		return nil
 	}
@@ -427,7 +427,7 @@ func (a *Adapter) quote(q quote) *adapters.Quote {
 	if err != nil {
 		return nil
 	}
-	result := &adapters.Quote{ID: adapters.MessageID(q.id), Sender: sender}
+	result := &adapters.Quote{ID: adapters.MessageID(string(room) + "/" + q.id), Sender: sender}
 	if c, err := readContent(q.content); err == nil {
 		result.Text = c.text()
 	}

@@ -109,7 +109,7 @@ func TestReceiveReadsWhatARealServerSent(t *testing.T) {
 		{"a reply to the bot", randomA, bodyReply, "", adapters.InboundMessage{
 			ID: "njgum9ki/41", ReplyTo: "41", Kind: adapters.KindText, Room: "njgum9ki", RoomName: "Büro Test",
 			Sender: adapters.Person{ID: "users/bob", Name: "Bob"}, Text: "reply to bot", Mentioned: true,
-			Quote: &adapters.Quote{ID: "20", Sender: quoted, Text: "hello from bot"},
+			Quote: &adapters.Quote{ID: "njgum9ki/20", Sender: quoted, Text: "hello from bot"},
 		}},
 		{"a guest without a name who calls all", randomA, bodyGuest, "", adapters.InboundMessage{
 			ID: "8njnmhgz/49", ReplyTo: "49", Kind: adapters.KindText, Room: "8njnmhgz", RoomName: "Pub",

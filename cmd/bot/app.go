@@ -143,7 +143,7 @@ func openChannels(cfg *Config, log *slog.Logger) (map[adapters.Channel]pipeline.
 			errs = append(errs, err)
 			continue
 		}
-		channels[adapters.Channel(name)] = pipeline.Channel{Adapter: ad, HoldAmbiguous: c.Ambiguous == "hold"}
+		channels[adapters.Channel(name)] = pipeline.Channel{Adapter: ad, HoldAmbiguous: c.Ambiguous == "hold", ByReply: c.Sessions == "reply"}
 	}
 	return channels, errors.Join(errs...)
 }

@@ -168,6 +168,7 @@ type Project struct {
 type Channel struct {
 	Platform  adapters.Platform `toml:"platform,required"`
 	Ambiguous string            `toml:"ambiguous" one:"resend|hold"`
+	Sessions  string            `toml:"sessions" one:"room|reply"`
 	// Settings are the platform's own keys: what the platforms given to
 	// [loadConfig] made.
 	Settings any `toml:"-"`
@@ -280,7 +281,7 @@ func (d *decoder) config(data []byte) (*Config, []Warning, error) {
 // decodeTable reads a channel: which keys it has is up to its platform. Of an
 // unknown platform only the common ones are judged.
 func (c *Channel) decodeTable(d *decoder, n *node) {
-	c.Ambiguous = "resend"
+	c.Ambiguous, c.Sessions = "resend", "room"
 	own := reflect.ValueOf(c).Elem()
 	p := n.kids["platform"]
 	if p == nil || p.kind != unstable.String {

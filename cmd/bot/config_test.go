@@ -55,7 +55,7 @@ func TestExampleWorksAsItIs(t *testing.T) {
 	want.Engine.Workspace = filepath.Join(want.Bot.DataDir, "workspaces")
 	want.Models = map[string]Model{"default": {Provider: "openai", APIKey: "sk-0123456789", Model: "gpt-5-mini"}}
 	want.Access.Grant = []Grant{{Who: "cloud:users/alice", Role: pipeline.RoleAdmin}}
-	want.Channels = map[string]Channel{"cloud": {Platform: nextcloudtalk.Platform, Ambiguous: "resend", Settings: &nextcloudtalk.Config{
+	want.Channels = map[string]Channel{"cloud": {Platform: nextcloudtalk.Platform, Ambiguous: "resend", Sessions: "room", Settings: &nextcloudtalk.Config{
 		URL: "https://cloud.example.com", Secret: adapters.Secret(strings.Repeat("0123456789", 6) + "0123"),
 	}}}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreFields(Config{}, "Borrowed")); diff != "" {

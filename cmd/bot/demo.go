@@ -109,7 +109,7 @@ func demoConfig(dir, cloudURL, webhook, secret string) *Config {
 		cfg.Engine.Permissions.Rule = append(cfg.Engine.Permissions.Rule, PermissionRule{Tool: "shell", When: line, Decision: "allow"})
 	}
 	cfg.Channels = map[string]Channel{"cloud": {
-		Platform: nextcloudtalk.Platform, Ambiguous: "resend",
+		Platform: nextcloudtalk.Platform, Ambiguous: "resend", Sessions: "room",
 		Settings: &nextcloudtalk.Config{URL: cloudURL, Secret: adapters.Secret(secret), WebhookURL: webhook},
 	}}
 	return cfg

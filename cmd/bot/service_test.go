@@ -605,3 +605,29 @@ func TestDemoPlaysWithoutAnybody(t *testing.T) {
 		t.Errorf("code %d, output\n%s", code, &out)
 	}
 }
+
+func TestReplyChainsAreSessionsOfTheirOwn(t *testing.T) {
+	s := newService(t, "")
+	s.channel(`sessions = "reply"`)
+	s.model.Handle(func(r *openaitest.Request) openaitest.Reply {
+		n := 0
+		for _, m := range r.Messages {
+			if m.Role == "user" {
+				n++
+			}
+		}
+		_, text, _ := strings.Cut(r.Last(), "\n\n")
+		return openaitest.Text(fmt.Sprintf("%s is request %d", text, n), 1)
+	})
+	s.start()
+	s.say("room1", "alice", "@trill one")
+	first := s.await("one is request 1")
+	s.say("room1", "bob", "@trill two")
+	s.await("two is request 1")
+	d, err := s.cloud.Post(t.Context(), "room1", "users/alice", "three", talktest.PostOptions{ReplyTo: first.ID})
+	if err != nil || d.Status != http.StatusOK {
+		t.Fatalf("reply: %d %v", d.Status, err)
+	}
+	s.await("three is request 2")
+	s.settled()
+}

@@ -89,6 +89,7 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"the audit log shows the newest first", testAudit},
 		{"depth counts what is open", testDepth},
 		{"a message is traced to what was posted", testTrace},
+		{"a quoted message is found in its thread", testThreadOf},
 		{"sessions are listed by activity", testSessions},
 		{"tokens are summed up by session", testUsage},
 		{"what is stored is there after a restart", testReopen},
@@ -1179,6 +1180,30 @@ func testTrace(s suite) {
 	tr, err := s.Trace(s.Context(), "never seen")
 	s.ok(err)
 	diff(s, "trace of an unknown message", nil, tr)
+}
+
+func testThreadOf(s suite) {
+	chain := adapters.ThreadKey{Channel: lobby.Channel, Room: lobby.Room, Thread: "chain 1"}
+	s.start(chain, "1", "run_1", "sess_1")
+	s.ok(s.Enqueue(s.Context(), []pipeline.Delivery{delivery(chain, pipeline.KindAnswer, "the answer", 2)}))
+	self := adapters.Person{ID: "bot", Bot: true, Self: true}
+	for name, c := range map[string]struct {
+		room adapters.RoomID
+		q    adapters.Quote
+		want adapters.ThreadID
+		err  error
+	}{
+		"what came in":              {chain.Room, adapters.Quote{ID: "1"}, "chain 1", nil},
+		"what was sent":             {chain.Room, adapters.Quote{ID: "9", Sender: self, Text: " the answer\n"}, "chain 1", nil},
+		"the same, of somebody":     {chain.Room, adapters.Quote{ID: "9", Text: "the answer"}, "", pipeline.ErrNotFound},
+		"what was never seen":       {chain.Room, adapters.Quote{ID: "9", Sender: self, Text: "no"}, "", pipeline.ErrNotFound},
+		"the same id, another room": {"elsewhere", adapters.Quote{ID: "1"}, "", pipeline.ErrNotFound},
+	} {
+		got, err := s.ThreadOf(s.Context(), chain.Channel, c.room, c.q)
+		if got != c.want || !errors.Is(err, c.err) {
+			s.Errorf("%s: %q, %v; want %q, %v", name, got, err, c.want, c.err)
+		}
+	}
 }
 
 func testSessions(s suite) {
