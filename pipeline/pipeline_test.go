@@ -640,6 +640,11 @@ func TestSlowRunShowsThatItIsAtWork(t *testing.T) {
 	if got := h.chat.awaitText(t, "still working"); !got.Silent {
 		t.Error("the status message notifies people")
 	}
+	h.chat.await(t, "a reaction", func([]adapters.OutboundMessage) bool {
+		h.chat.mu.Lock()
+		defer h.chat.mu.Unlock()
+		return len(h.chat.acks) > 0
+	})
 	close(release)
 	h.chat.awaitText(t, "echo: hello")
 	h.close()
