@@ -88,8 +88,8 @@ func TestShellStopsWhatTakesTooLong(t *testing.T) {
 				"echo begun; trap '' TERM; while :; do sleep " + marker + "; done",
 				"echo begun; yes",
 			} {
-				got := use(t, shell, env, asks("command", command, "timeout_seconds", 4))
-				if !got.Failed || !strings.HasPrefix(got.Text, "begun") || !strings.Contains(got.Text, "[stopped, as it took longer than 4s") {
+				got := use(t, shell, env, asks("command", command, "timeout_seconds", 2))
+				if !got.Failed || !strings.HasPrefix(got.Text, "begun") || !strings.Contains(got.Text, "[stopped, as it took longer than 2s") {
 					t.Errorf("%s: %.100q", command, got.Text)
 				}
 			}
