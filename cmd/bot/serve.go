@@ -60,7 +60,7 @@ func (a *app) serve(ctx context.Context, ln net.Listener) (err error) {
 		return err
 	}
 	listening, stopListening := context.WithCancel(context.WithoutCancel(ctx))
-	listeners := a.listen(listening)
+	listeners, tidying := a.listen(listening), a.tidy(listening)
 	srv := newServer(a.routes(), a.log)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
@@ -78,6 +78,7 @@ func (a *app) serve(ctx context.Context, ln net.Listener) (err error) {
 	defer stopAgain()
 	stopListening()
 	<-listeners
+	<-tidying
 	end, cancel := context.WithTimeout(again, a.cfg.Server.ShutdownGrace.Duration()+drainTime)
 	defer cancel()
 	a.pipeline.Stop(end)
@@ -86,6 +87,35 @@ func (a *app) serve(ctx context.Context, ln net.Listener) (err error) {
 	}
 	a.log.Info("stopped")
 	return err
+}
+
+// keepIgnored is how long a message that was ignored is remembered.
+const keepIgnored = 30 * 24 * time.Hour
+
+// tidy removes once a day what nobody needs any more. What is returned is closed
+// when it has ended.
+func (a *app) tidy(ctx context.Context) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for wait := time.Minute; ; wait = 24 * time.Hour {
+			t := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+				t.Stop()
+				return
+			case <-t.C:
+			}
+			n, err := a.db.Prune(ctx, time.Now().Add(-keepIgnored))
+			switch {
+			case err != nil && ctx.Err() == nil:
+				a.log.Error("old messages not removed", "err", err)
+			case n > 0:
+				a.log.Info("old messages removed", "ignored", n)
+			}
+		}
+	}()
+	return ended
 }
 
 // broken tells when the database can no longer be trusted to keep what it is
