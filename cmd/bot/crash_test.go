@@ -377,3 +377,29 @@ func TestKilledWhileAnAnswerIsOnTheWire(t *testing.T) {
 		})
 	}
 }
+
+// TestTerminatedServiceLeavesTheRestToTheNextStart is K23: SIGTERM in the middle of
+// a run ends the process with code 0, and the next one answers.
+func TestTerminatedServiceLeavesTheRestToTheNextStart(t *testing.T) {
+	s := newService(t, "")
+	hold, asked := make(chan struct{}), make(chan struct{}, 10)
+	var calls atomic.Int64
+	s.model.Handle(func(*openaitest.Request) openaitest.Reply {
+		asked <- struct{}{}
+		if calls.Add(1) == 1 {
+			return openaitest.Stream(openaitest.Content("half an ans"), openaitest.Hold(hold))
+		}
+		return openaitest.Text("the whole answer", 2)
+	})
+	s.start()
+	s.say("room1", "alice", "@trill hello")
+	<-asked
+	s.stop() // after the grace period of the configuration
+	close(hold)
+	s.start()
+	s.await("the whole answer")
+	s.settled()
+	if got := s.posted("room1"); !slices.Equal(got, []string{"the whole answer"}) {
+		t.Errorf("posted %q", got)
+	}
+}
