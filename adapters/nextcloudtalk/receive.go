@@ -29,11 +29,12 @@ const (
 // The ID of a message, and of what the server itself reports, is
 // "<room>/<object id>". Other events have no id of their own, so theirs ends
 // with the start of the signature, which repeats only with the whole request.
-// Digest is the signature, in lower case. ReplyTo is the id that the server knows
+// There is no Digest: what is signed begins with a random part of a fixed length, so
+// a signature fits no other body and its event no other ID. ReplyTo is the id that the server knows
 // a message by; of a reaction it is the message that carries it, and Text is the
 // emoji, after a "-" when it was taken back.
 func (a *Adapter) Receive(header http.Header, body []byte) ([]adapters.InboundMessage, error) {
-	digest, err := a.authenticate(header, body)
+	mac, err := a.authenticate(header, body)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (a *Adapter) Receive(header http.Header, body []byte) ([]adapters.InboundMe
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", adapters.ErrMalformed, err)
 	}
-	m, err := a.message(&e, digest)
+	m, err := a.message(&e, mac)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", adapters.ErrMalformed, err)
 	}
@@ -49,7 +50,7 @@ func (a *Adapter) Receive(header http.Header, body []byte) ([]adapters.InboundMe
 		a.log.DebugContext(context.Background(), "webhook of an unknown type", "type", clean(e.kind, maxName))
 		return nil, nil
 	}
-	m.Channel, m.Platform, m.Digest = a.name, Platform, digest
+	m.Channel, m.Platform = a.name, Platform
 	return []adapters.InboundMessage{*m}, nil
 }
 
@@ -271,20 +272,20 @@ func looseObject(r *adapters.JSONReader, field func(name []byte)) {
 }
 
 // message returns what the event means, nil for a type we do not know.
-func (a *Adapter) message(e *event, digest string) (*adapters.InboundMessage, error) {
+func (a *Adapter) message(e *event, mac string) (*adapters.InboundMessage, error) {
 	switch e.kind {
 	case "Join", "Leave":
-		return a.membership(e, digest)
+		return a.membership(e, mac)
 	case "Create", "Activity":
 		return a.posted(e)
 	case "Like", "Undo":
-		return a.reaction(e, digest)
+		return a.reaction(e, mac)
 	}
 	return nil, nil
 }
 
 // membership reads that the bot was added to a room or removed.
-func (a *Adapter) membership(e *event, digest string) (*adapters.InboundMessage, error) {
+func (a *Adapter) membership(e *event, mac string) (*adapters.InboundMessage, error) {
 	if !isToken(e.object.id) {
 		return nil, fmt.Errorf("no room")
 	}
@@ -295,7 +296,7 @@ func (a *Adapter) membership(e *event, digest string) (*adapters.InboundMessage,
 	} else {
 		m.Kind = adapters.KindLeft
 	}
-	m.ID = unnumbered(m.Room, m.Kind, digest)
+	m.ID = unnumbered(m.Room, m.Kind, mac)
 	sender, err := a.person(e.actor)
 	if err != nil {
 		return nil, err
@@ -366,7 +367,7 @@ func (a *Adapter) posted(e *event) (*adapters.InboundMessage, error) {
 
 // reaction reads an emoji that was put or taken back. Who did it is left open:
 // before Talk 23 the server names the author of the message instead.
-func (a *Adapter) reaction(e *event, digest string) (*adapters.InboundMessage, error) {
+func (a *Adapter) reaction(e *event, mac string) (*adapters.InboundMessage, error) {
 	on, emoji := e.object.id, e.content
 	if e.kind == "Undo" {
 		on, emoji = e.object.liked, "-"+string(e.object.content)
@@ -386,14 +387,14 @@ func (a *Adapter) reaction(e *event, digest string) (*adapters.InboundMessage, e
 		ReplyTo: adapters.MessageID(on),
 		Text:    cleanText(emoji),
 	}
-	m.ID = unnumbered(m.Room, m.Kind, digest)
+	m.ID = unnumbered(m.Room, m.Kind, mac)
 	m.RoomName, m.Direct = roomName(e.target.name, "")
 	return m, nil
 }
 
 // unnumbered is the id of an event that the server gives none.
-func unnumbered(room adapters.RoomID, kind adapters.Kind, digest string) adapters.MessageID {
-	return adapters.MessageID(string(room) + "/" + string(kind) + "/" + digest[:32])
+func unnumbered(room adapters.RoomID, kind adapters.Kind, mac string) adapters.MessageID {
+	return adapters.MessageID(string(room) + "/" + string(kind) + "/" + mac[:32])
 }
 
 // person returns who the actor is. A guest has no name until it chooses one.
