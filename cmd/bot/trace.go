@@ -60,7 +60,7 @@ func printTrace(e *env, tr pipeline.Trace) {
 		}
 	}
 	for _, d := range tr.Deliveries {
-		detail := fmt.Sprintf("%s part %d, %s after %d tries", d.Kind, d.Part, d.State, d.Attempts)
+		detail := fmt.Sprintf("%s part %d, %s, tries: %d", d.Kind, d.Part, d.State, d.Attempts)
 		if d.Error != "" {
 			detail += ": " + d.Error
 		}
