@@ -49,8 +49,7 @@ func (p *Pipeline) approve(ctx context.Context, a *activeRun, ask engine.Ask) (e
 		return engine.Approval{}, err
 	}
 
-	<-p.slots
-	defer func() { p.slots <- struct{}{} }()
+	p.leaveSlot(a)
 	expiry := time.NewTimer(stored.ExpiresAt.Sub(p.conf.Now()))
 	defer expiry.Stop()
 	for stored.State == ApprovalOpen {
@@ -70,6 +69,9 @@ func (p *Pipeline) approve(ctx context.Context, a *activeRun, ask engine.Ask) (e
 		}
 	}
 	p.decided(stored.ID)
+	if err := p.takeSlot(ctx, a); err != nil {
+		return engine.Approval{}, err
+	}
 	answer := engine.Approval{By: stored.By, Allowed: stored.State == ApprovalAllowed}
 	switch stored.State {
 	case ApprovalAllowed:

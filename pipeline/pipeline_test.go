@@ -481,6 +481,45 @@ func TestApprovalIsAskedInTheThread(t *testing.T) {
 	}
 }
 
+func TestStopEndsARunThatWaitsForAnApprovalWhenAllSlotsAreTaken(t *testing.T) {
+	ran := 0
+	hold := make(chan struct{})
+	h := newHouse(t, func(ctx context.Context, req provider.Request) (*provider.Response, error) {
+		if strings.Contains(req.Messages[len(req.Messages)-1].Text, "hold") {
+			<-hold
+			return echo(ctx, req)
+		}
+		return useTool(ctx, req)
+	}, func(pc *pipeline.Config, ec *engine.Config) {
+		ec.Tools = []tool.Tool{probe{false, func(context.Context) tool.Result { ran++; return tool.Result{Text: "changed"} }}}
+		ec.Gates = []tool.Gate{askFirst{}}
+		pc.MaxRuns = 1
+	})
+	h.say("alice", "@trill work")
+	h.chat.awaitText(t, "May I run")
+	h.accept(adapters.InboundMessage{ // takes the only slot meanwhile
+		Channel: "chat", ID: "other", ReplyTo: "other", Kind: adapters.KindText, Room: "other", Sender: adapters.Person{ID: "bob"}, Text: "@trill hold",
+	})
+	h.say("alice", "/stop")
+	h.chat.awaitText(t, "Stopped.")
+	h.say("bob", "@trill /new")
+	h.chat.awaitText(t, "fresh session")
+	for {
+		_, err := h.db.OpenRun(t.Context(), adapters.ThreadKey{Channel: "chat", Room: "room"})
+		if errors.Is(err, pipeline.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(hold)
+	h.chat.awaitText(t, "echo: hold")
+	if ran != 0 {
+		t.Errorf("ran %d times", ran)
+	}
+}
+
 func TestOperatorsDoNotApproveTheirOwn(t *testing.T) {
 	ran := 0
 	h := askingHouse(t, &ran, nil)

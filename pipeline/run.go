@@ -21,6 +21,8 @@ type activeRun struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	err    error // set before done is closed; nil when the run is ended
+	// slot says that the run has one of the slots; of its goroutine alone.
+	slot bool
 
 	signs    context.CancelFunc // stops acks and status messages
 	signsEnd sync.WaitGroup
@@ -68,15 +70,11 @@ func (w *worker) launch(ctx context.Context, run Run) {
 // exec works on a run until it is over. An error means that it is still open.
 func (p *Pipeline) exec(w *worker, a *activeRun) (err error) {
 	log := p.conf.Log.With("session", a.Session, "run", a.ID, "channel", a.Target.Key.Channel)
-	select {
-	case p.slots <- struct{}{}:
-	case <-a.ctx.Done():
-		if !errors.Is(context.Cause(a.ctx), engine.ErrStopped) {
-			return context.Cause(a.ctx)
-		}
-		p.slots <- struct{}{} // ending a stopped run takes no time
+	// A run that was stopped is ended without a slot: that takes no time.
+	if err := p.takeSlot(a.ctx, a); err != nil && !errors.Is(err, engine.ErrStopped) {
+		return err
 	}
-	defer func() { <-p.slots }()
+	defer p.leaveSlot(a)
 
 	req := engine.Request{
 		Session: a.Session, Run: a.ID, Person: a.Person, Role: string(a.Role),
@@ -112,6 +110,25 @@ func (p *Pipeline) exec(w *worker, a *activeRun) (err error) {
 		}
 	}
 	return nil
+}
+
+// takeSlot waits until the run may work; the error is why ctx ended first.
+func (p *Pipeline) takeSlot(ctx context.Context, a *activeRun) error {
+	select {
+	case p.slots <- struct{}{}:
+		a.slot = true
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leaveSlot lets another run work.
+func (p *Pipeline) leaveSlot(a *activeRun) {
+	if a.slot {
+		<-p.slots
+		a.slot = false
+	}
 }
 
 // workspace is the folder of a run: the project's, except for guests, who see

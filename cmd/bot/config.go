@@ -82,7 +82,7 @@ type Model struct {
 	BaseURL       string          `toml:"base_url"`
 	APIKey        adapters.Secret `toml:"api_key"`
 	Model         string          `toml:"model"`
-	ContextWindow int             `toml:"context_window"` // tokens; 0: what is known of the model
+	ContextWindow int             `toml:"context_window"` // tokens; 0: 128,000
 	MaxOutput     int             `toml:"max_output"`     // tokens; 0: the server's
 }
 

@@ -302,28 +302,36 @@ func effects(t *testing.T, dir string) int {
 	return n
 }
 
-// TestKilledWhileTheModelIsAsked dies in the middle of a stream (K6, K7).
-func TestKilledWhileTheModelIsAsked(t *testing.T) {
-	s := newService(t, "")
-	hold, asked := make(chan struct{}), make(chan struct{}, 10)
-	var calls atomic.Int64
-	s.model.Handle(func(r *openaitest.Request) openaitest.Reply {
-		asked <- struct{}{}
-		if calls.Add(1) == 1 {
-			return openaitest.Stream(openaitest.Content("half an ans"), openaitest.Hold(hold))
-		}
-		return openaitest.Text("the whole answer", 2)
-	})
-	s.start()
-	s.say("room1", "alice", "@trill hello")
-	<-asked
-	s.end(syscall.SIGKILL)
-	close(hold)
-	s.start()
-	s.await("the whole answer")
-	s.settled()
-	if got := s.posted("room1"); !slices.Equal(got, []string{"the whole answer"}) {
-		t.Errorf("posted %q", got)
+// TestRunThatIsCutOffIsAnsweredByTheNextStart ends the process in the middle of a
+// stream, with -9 (K6, K7) and as an operator would (K23), which exits with 0.
+func TestRunThatIsCutOffIsAnsweredByTheNextStart(t *testing.T) {
+	for name, end := range map[string]func(*service){
+		"killed":     func(s *service) { s.end(syscall.SIGKILL) },
+		"terminated": (*service).stop, // after the grace period of the configuration
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t, "")
+			hold, asked := make(chan struct{}), make(chan struct{}, 10)
+			var calls atomic.Int64
+			s.model.Handle(func(*openaitest.Request) openaitest.Reply {
+				asked <- struct{}{}
+				if calls.Add(1) == 1 {
+					return openaitest.Stream(openaitest.Content("half an ans"), openaitest.Hold(hold))
+				}
+				return openaitest.Text("the whole answer", 2)
+			})
+			s.start()
+			s.say("room1", "alice", "@trill hello")
+			<-asked
+			end(s)
+			close(hold)
+			s.start()
+			s.await("the whole answer")
+			s.settled()
+			if got := s.posted("room1"); !slices.Equal(got, []string{"the whole answer"}) {
+				t.Errorf("posted %q", got)
+			}
+		})
 	}
 }
 
@@ -375,31 +383,5 @@ func TestKilledWhileAnAnswerIsOnTheWire(t *testing.T) {
 				t.Errorf("held: %v\n%s", held, out)
 			}
 		})
-	}
-}
-
-// TestTerminatedServiceLeavesTheRestToTheNextStart is K23: SIGTERM in the middle of
-// a run ends the process with code 0, and the next one answers.
-func TestTerminatedServiceLeavesTheRestToTheNextStart(t *testing.T) {
-	s := newService(t, "")
-	hold, asked := make(chan struct{}), make(chan struct{}, 10)
-	var calls atomic.Int64
-	s.model.Handle(func(*openaitest.Request) openaitest.Reply {
-		asked <- struct{}{}
-		if calls.Add(1) == 1 {
-			return openaitest.Stream(openaitest.Content("half an ans"), openaitest.Hold(hold))
-		}
-		return openaitest.Text("the whole answer", 2)
-	})
-	s.start()
-	s.say("room1", "alice", "@trill hello")
-	<-asked
-	s.stop() // after the grace period of the configuration
-	close(hold)
-	s.start()
-	s.await("the whole answer")
-	s.settled()
-	if got := s.posted("room1"); !slices.Equal(got, []string{"the whole answer"}) {
-		t.Errorf("posted %q", got)
 	}
 }
